@@ -1,0 +1,48 @@
+# Everything runs in .venv, which the first target that needs it makes. Nothing else has to be installed by hand.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow fuzz lint bench docs clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@echo "==> making the environment in $(VENV) (once; torch comes first and is large)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) torch==2.13.0
+	@echo "==> installing eigengrad and its tools"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## the NaN, the remedy, and a figure of every rule: out/demo/
+	@$(BIN)/python examples/demo.py
+
+test: $(READY)  ## the test suite, with doctests (minutes)
+	@echo "==> running the tests"
+	@$(BIN)/python -m pytest -q -m "not slow" -n 2 $(PYTEST)
+
+test-slow: $(READY)  ## the slow tests
+	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)
+
+fuzz: $(READY)  ## a million adversarial matrices through every rule and function
+	@$(BIN)/python tests/fuzz.py $(FUZZ)
+
+lint: $(READY)  ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(READY)  ## benchmarks against torch.linalg, written to benchmarks/results/
+	@$(BIN)/python benchmarks/run.py $(BENCH)
+
+docs: $(READY)  ## the documentation, built into site/
+	@$(PIP) --editable '.[docs]'
+	@$(BIN)/mkdocs build --strict
+
+clean:  ## remove the environment and everything generated
+	rm -rf $(VENV) site out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,186 @@
+"""How close a spectrum is to trouble, and how much a rule had to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._inputs import check_matrix, full_precision, widen
+from .eigh import eigh
+from .gradients import RULES, GradientRule, PairRule, Taylor, resolve
+from .gradients.rule import observers, pair_gaps, spectrum_scale
+
+__all__ = ["GradientMonitor", "SpectrumReport", "spectrum_report"]
+
+
+@dataclass(frozen=True)
+class SpectrumReport:
+    """What :func:`spectrum_report` found; every tensor has the batch shape of the matrix.
+
+    Attributes:
+        size: n.
+        relative_gap: smallest gap between two eigenvalues, relative to max|λ| (infinite for n < 2).
+        condition: max|λ| / min|λ|.
+        tied: share of eigenvalues that equal a neighbour to round-off.
+        bound: the paper's n (K+1)/ε for the Taylor rule in question.
+        amplification: for each rule, the largest |R_ij|: how much it can enlarge a gradient.
+    """
+
+    size: int
+    relative_gap: Tensor
+    condition: Tensor
+    tied: Tensor
+    bound: Tensor
+    amplification: Mapping[str, Tensor]
+
+    def __str__(self) -> str:
+        def span(x: Tensor) -> str:
+            if x.numel() == 0:
+                return "–"
+            low, high = x.min().item(), x.max().item()
+            return f"{low:.3g}" if low == high else f"{low:.3g} … {high:.3g}"
+
+        count = self.condition.numel()
+        lines = [
+            f"{count} matri{'x' if count == 1 else 'ces'} of size {self.size}",
+            f"  smallest relative gap   {span(self.relative_gap)}",
+            f"  condition number        {span(self.condition)}",
+            f"  tied eigenvalues        {span(self.tied * 100)} %",
+            f"  bound n(K+1)/eps        {span(self.bound)}",
+            "  largest |R| by rule",
+        ]
+        lines += [f"    {name:<22}{span(value)}" for name, value in self.amplification.items()]
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "taylor") -> SpectrumReport:
+    """Say how close the eigenvalues of a matrix are, and what each gradient rule makes of it.
+
+    Args:
+        A: Hermitian, (..., n, n).
+        gradient: a rule to report next to the named ones; a Taylor rule also sets K and ε of the bound.
+
+    >>> import torch, eigengrad as eg
+    >>> report = eg.spectrum_report(torch.diag(torch.tensor([0.01, 0.01, 0.02])))
+    >>> round(report.tied.item(), 2)
+    0.67
+    >>> print(eg.spectrum_report(torch.eye(2), gradient=eg.Taylor(degree=9, eps=0.01)))
+    1 matrix of size 2
+      smallest relative gap   0
+      condition number        1
+      tied eigenvalues        100 %
+      bound n(K+1)/eps        2e+03
+      largest |R| by rule
+        exact                 inf
+        taylor                10
+        clip                  100
+        lorentzian            0
+        mask                  0
+        truncate              0
+        Taylor(degree=9, eps=0.01)10
+    """
+    check_matrix("spectrum_report", A, square=True)
+    rule = resolve(gradient)
+    with full_precision(A):
+        L = eigh(widen(A)).eigenvalues
+    n = L.shape[-1]
+    taylor = rule if isinstance(rule, Taylor) else Taylor()
+    if n == 0:
+        empty = L.new_zeros(L.shape[:-1])
+        return SpectrumReport(0, empty + torch.inf, empty + 1, empty, empty, {})
+    scale = spectrum_scale(L)
+    gaps = (L[..., 1:] - L[..., :-1]) / scale
+    close = gaps <= n * torch.finfo(L.dtype).eps
+    none = torch.zeros_like(L[..., :1], dtype=torch.bool)
+    tied = torch.cat([none, close], -1) | torch.cat([close, none], -1)
+    rules = {name: known for name, known in RULES.items() if isinstance(known, PairRule)}
+    if isinstance(rule, PairRule) and rule not in rules.values():
+        rules[repr(rule)] = rule
+    return SpectrumReport(
+        size=n,
+        relative_gap=gaps.amin(-1) if n > 1 else torch.full_like(L[..., 0], torch.inf),
+        condition=L.abs().amax(-1) / L.abs().amin(-1),
+        tied=tied.to(L.dtype).mean(-1),
+        bound=n * (taylor.degree + 1) / taylor.positive(L)[1][..., 0],
+        amplification={
+            name: torch.triu(known.reciprocal(L, pair_gaps(L)), 1).amax((-2, -1)) for name, known in rules.items()
+        },
+    )
+
+
+class GradientMonitor:
+    """Records, while it is entered, how often and how strongly gradient rules acted in backward passes.
+
+    For a pair with gap Δ a rule replaces 1/Δ by R; what it removed of the exact gradient is the share 1 − R Δ, which
+    for Taylor is q^(K+1). The monitor adds these shares up on the device, without waiting for it; reading a number
+    (a property, ``str``) waits. Derivatives that run inside compiled code are not seen.
+
+    >>> import torch, eigengrad as eg
+    >>> A = torch.diag(torch.tensor([1.0, 1.0, 2.0])).requires_grad_()
+    >>> with eg.GradientMonitor() as monitor:
+    ...     eg.eigh(A).eigenvectors.sum().backward()
+    >>> monitor.pairs, round(monitor.acted, 3)
+    (3, 0.333)
+    """
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        #: The removed share from which on the rule is said to have acted on a pair.
+        self.threshold = threshold
+        self.calls = 0
+        self.matrices = 0
+        self.pairs = 0
+        self._acted: Any = 0
+        self._removed: Any = 0
+        self._largest: Any = 0
+
+    def __enter__(self) -> GradientMonitor:
+        observers.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        observers.remove(self)
+
+    @torch.no_grad()
+    def observe(self, rule: PairRule, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None:
+        if torch.compiler.is_compiling() or gaps.shape[-1] < 2:
+            return
+        n = gaps.shape[-1]
+        # 1 − RΔ is noise where R and Δ are both exact, and NaN only for Exact at a tie.
+        removed = torch.triu((1 - R * gaps).clamp(0, 1), 1)
+        self.calls += 1
+        self.matrices += eigenvalues.numel() // n
+        self.pairs += eigenvalues.numel() * (n - 1) // 2
+        self._acted = self._acted + (removed >= self.threshold).sum()
+        self._removed = self._removed + removed.sum(dtype=torch.float32)
+        amplification = torch.triu(R, 1).amax() if R.numel() else torch.zeros_like(self._removed)
+        self._largest = torch.maximum(torch.as_tensor(self._largest, device=R.device, dtype=R.dtype), amplification)
+
+    @property
+    def acted(self) -> float:
+        """Share of pairs of which the rule removed at least ``threshold``."""
+        return float(self._acted) / max(self.pairs, 1)
+
+    @property
+    def removed(self) -> float:
+        """Mean share of the exact gradient that was removed, over all pairs."""
+        return float(self._removed) / max(self.pairs, 1)
+
+    @property
+    def amplification(self) -> float:
+        """The largest |R| that was used."""
+        return float(self._largest)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.calls} derivatives of {self.matrices} matrices, {self.pairs} pairs: "
+            f"{100 * self.acted:.3g} % of pairs regularised by {100 * self.threshold:.3g} % or more, "
+            f"{100 * self.removed:.3g} % removed on average, largest |R| {self.amplification:.3g}"
+        )

@@ -1,0 +1,115 @@
+"""``eigh``: the Hermitian eigendecomposition, with a gradient that survives ties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from . import solvers
+from ._inputs import check_matrix, full_precision, is_concrete, widen
+from ._return_types import EighResult, eigh_result
+from ._transforms import Batched, select
+from .errors import GaugeError, choose
+from .gradients import GradientRule, resolve
+
+__all__ = ["eigh"]
+
+
+def eigh(
+    A: Tensor,
+    UPLO: str = "L",
+    *,
+    gradient: str | GradientRule = "taylor",
+    driver: str | None = None,
+    check_finite: bool | None = None,
+) -> EighResult:
+    r"""Eigenvalues and eigenvectors of a Hermitian matrix: :func:`torch.linalg.eigh` that you can train through.
+
+    A = V diag(λ) Vᴴ. The values are those of :func:`torch.linalg.eigh`; the derivative of the eigenvectors uses a
+    gradient rule where torch divides by λ_j − λ_i, so that it stays finite when eigenvalues are close or equal:
+
+        gA = V [ ½ (X − Xᴴ) ∘ R + diag(gλ) ] Vᴴ,   X = Vᴴ gV,   R_ij in place of 1/(λ_j − λ_i).
+
+    Eigenvectors are determined up to a phase (a sign for real matrices), so a loss should not depend on it. For
+    complex matrices one that does raises an error, as it does in torch.
+
+    Args:
+        A: Hermitian, (..., n, n), of any batch shape; float16, bfloat16 (computed in float32), float32, float64 or
+            complex. Only one triangle is read.
+        UPLO: which triangle: "L" or "U".
+        gradient: a rule such as ``Taylor(degree=9)``, or its name: "taylor", "exact", "clip", "lorentzian", "mask",
+            "truncate", "power_iteration".
+        driver: who computes the decomposition; ``None`` chooses.
+        check_finite: look for NaN and infinity first. ``None`` does so on the CPU, where it is nearly free; on
+            other devices it would wait for the device.
+
+    Returns:
+        ``(eigenvalues, eigenvectors)``: ascending (..., n), and (..., n, n) with the eigenvectors as columns.
+
+    Raises:
+        NonFiniteError, ConvergenceError: both are ``torch.linalg.LinAlgError`` and name the batch element.
+
+    >>> import torch, eigengrad as eg
+    >>> A = torch.eye(3, requires_grad=True)                 # torch.linalg.eigh gives NaN here
+    >>> L, V = eg.eigh(A)
+    >>> V[0].sum().backward()
+    >>> bool(torch.isfinite(A.grad).all())
+    True
+    """
+    check_matrix("eigh", A, square=True)
+    uplo = UPLO.upper() if isinstance(UPLO, str) else UPLO
+    if uplo not in ("L", "U"):
+        raise choose("UPLO", UPLO, ("L", "U"))
+    rule = resolve(gradient)
+    driver = solvers.resolve(driver)
+    with full_precision(A):
+        function = select(_Eigh, _EighTransforms)
+        L, V = function.apply(widen(A), uplo, rule, driver, check_finite)
+        if V.dtype != A.dtype:
+            L, V = L.to(A.dtype), V.to(A.dtype)
+    return eigh_result(L, V)
+
+
+class _Eigh(Function):
+    """What the compiler traces: forward and backward."""
+
+    @staticmethod
+    def forward(A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None) -> Any:
+        return solvers.eigh(A, UPLO, driver, check_finite)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.rule = inputs[2]
+        ctx.save_for_backward(*output)
+        ctx.save_for_forward(*output)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, gL: Tensor | None, gV: Tensor | None) -> Any:
+        L, V = ctx.saved_tensors
+        with full_precision(V):
+            if gV is not None and V.is_complex():
+                check_phase_invariance("eigh", V.mH @ gV)
+            gA = ctx.rule.pullback(L, V, gL, gV)
+        return gA, None, None, None, None
+
+
+class _EighTransforms(_Eigh, Batched):
+    """The same with forward mode and vmap."""
+
+    @staticmethod
+    def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
+        with full_precision(dA):
+            return ctx.rule.pushforward(*ctx.saved_tensors, dA)
+
+
+def check_phase_invariance(function: str, X: Tensor) -> None:
+    """Refuse a loss that depends on the arbitrary phase of complex eigenvectors: Im diag(Vᴴ gV) ≠ 0."""
+    if not is_concrete(X) or X.numel() == 0:
+        return
+    phase = X.diagonal(dim1=-2, dim2=-1).imag.abs().amax()
+    if phase > 1e3 * torch.finfo(X.dtype).eps * X.abs().amax():
+        raise GaugeError(function)

@@ -1,0 +1,87 @@
+"""Exceptions that build their own message: what came, what was expected, which matrix.
+
+Misuse raises :class:`ValueError` or :class:`TypeError`; numerical trouble raises a subclass of
+:class:`torch.linalg.LinAlgError`, so code written for ``torch.linalg`` catches it unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["ConvergenceError", "DomainError", "GaugeError", "LinAlgError", "NonFiniteError", "choose", "first_index"]
+
+
+if TYPE_CHECKING:
+
+    class LinAlgError(RuntimeError):
+        """:class:`torch.linalg.LinAlgError`, which torch does not declare for type checkers."""
+
+else:
+    LinAlgError = torch.linalg.LinAlgError
+
+
+def _element(index: tuple[int, ...]) -> str:
+    """How a message names one matrix of a batch."""
+    if not index:
+        return "the matrix"
+    return f"batch element {index[0]}" if len(index) == 1 else f"batch element {index}"
+
+
+def first_index(flags: Tensor) -> tuple[int, ...]:
+    """Index of the first true entry of ``flags``, as a tuple (empty for a zero-dimensional tensor)."""
+    return tuple(int(i) for i in flags.nonzero()[0])
+
+
+class NonFiniteError(LinAlgError):
+    """The input holds NaN or infinity."""
+
+    def __init__(self, function: str, index: tuple[int, ...], entries: int) -> None:
+        super().__init__(
+            f"{function}: {_element(index)} of A has {entries} non-finite "
+            f"entr{'y' if entries == 1 else 'ies'} (NaN or infinity); expected finite numbers. "
+            "Look upstream for an overflow or a division by zero."
+        )
+        self.index = index
+
+
+class ConvergenceError(LinAlgError):
+    """The eigensolver did not converge, in float64 either."""
+
+    def __init__(self, function: str, index: tuple[int, ...]) -> None:
+        super().__init__(
+            f"{function}: {_element(index)} of A did not converge, although it is finite and was "
+            "tried again in float64. Scaling the matrix or adding a multiple of the identity may help."
+        )
+        self.index = index
+
+
+class DomainError(LinAlgError):
+    """An eigenvalue lies where the scalar function is not defined."""
+
+    def __init__(self, function: str, index: tuple[int, ...], eigenvalue: float, domain: str) -> None:
+        super().__init__(
+            f"{function}: {_element(index)} of A has eigenvalue {eigenvalue:.6g}; expected {domain}. "
+            "Pass eps > 0 to add it to the diagonal and clamp the spectrum there."
+        )
+        self.index = index
+
+
+class GaugeError(RuntimeError):
+    """The loss depends on something the decomposition does not determine."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__(
+            f"{function}: the loss depends on the phase of complex eigenvectors (or singular vectors), which the "
+            "decomposition leaves arbitrary, so it has no gradient; expected a loss that is unchanged when a vector "
+            "is multiplied by e^(iφ), such as one of abs(V) or of V @ V.mH."
+        )
+
+
+def choose(argument: str, value: Any, choices: Iterable[str]) -> ValueError:
+    """The error for a name that is not in a registry: it lists the choices."""
+    names = ", ".join(repr(name) for name in sorted(choices))
+    return ValueError(f"{argument}: got {value!r}; expected one of {names}")

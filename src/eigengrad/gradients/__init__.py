@@ -1,0 +1,59 @@
+"""Gradient rules: one a file, and the registry of their names.
+
+A rule says what stands for 1/(λ_j − λ_i) in the derivative of the eigenvectors. To add one, write its file (a frozen
+dataclass with :meth:`~eigengrad.gradients.rule.PairRule.reciprocal`) and name it in :data:`RULES`.
+"""
+
+from __future__ import annotations
+
+from ..errors import choose
+from .clip import Clip
+from .exact import Exact
+from .lorentzian import Lorentzian
+from .mask import Mask
+from .power_iteration import PowerIteration
+from .rule import GradientRule, PairRule
+from .taylor import Taylor
+from .truncate import Truncate
+
+__all__ = [
+    "RULES",
+    "Clip",
+    "Exact",
+    "GradientRule",
+    "Lorentzian",
+    "Mask",
+    "PairRule",
+    "PowerIteration",
+    "Taylor",
+    "Truncate",
+    "resolve",
+]
+
+#: Each rule with its default parameters, by name.
+RULES: dict[str, GradientRule] = {
+    "exact": Exact(),
+    "taylor": Taylor(),
+    "clip": Clip(),
+    "lorentzian": Lorentzian(),
+    "mask": Mask(),
+    "truncate": Truncate(),
+    "power_iteration": PowerIteration(),
+}
+
+
+def resolve(gradient: str | GradientRule) -> GradientRule:
+    """A rule from its name, or the rule itself.
+
+    >>> resolve("taylor")
+    Taylor(degree=9, eps=None)
+    """
+    if isinstance(gradient, GradientRule):
+        return gradient
+    if not isinstance(gradient, str):
+        raise TypeError(
+            f"gradient: got {gradient!r}; expected a rule such as Taylor(degree=9), or a name: {', '.join(RULES)}"
+        )
+    if gradient not in RULES:
+        raise choose("gradient", gradient, RULES)
+    return RULES[gradient]

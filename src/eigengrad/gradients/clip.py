@@ -1,0 +1,34 @@
+"""Gradient clipping, the paper's SVD-Clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .._arguments import require_positive
+from .rule import PairRule
+
+
+@dataclass(frozen=True)
+class Clip(PairRule):
+    """min(1/(a − b), t): the paper's SVD-Clip.
+
+    Bound: t. The threshold is absolute, as in the paper, so this rule alone is not scale-free: rescale the matrix and
+    t means something else. It keeps small entries of R and cuts large ones, which can turn a column of R by up to
+    45°; prefer :class:`Taylor` unless you reproduce a result that clips.
+
+    >>> import torch, eigengrad as eg
+    >>> A = torch.eye(3, requires_grad=True)
+    >>> eg.eigh(A, gradient=eg.Clip(threshold=100.0)).eigenvectors.sum().backward()
+    >>> bool(torch.isfinite(A.grad).all())
+    True
+    """
+
+    threshold: float = 100.0
+
+    def __post_init__(self) -> None:
+        require_positive("Clip", "threshold", self.threshold)
+
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+        return 1.0 / gaps.clamp(min=1.0 / self.threshold)

@@ -1,0 +1,48 @@
+"""The exact gradient with tied pairs left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .._arguments import require_positive
+from .rule import PairRule, spectrum_scale
+
+
+@dataclass(frozen=True)
+class Mask(PairRule):
+    """1/(a − b), and 0 where the gap is at round-off: a − b ≤ rtol · max|λ|.
+
+    Bound: 1/(rtol · max|λ|). This is the right gradient, not an approximation, where the loss does not depend on
+    the choice of basis inside a degenerate eigenspace (projectors, V f(λ) Vᴴ with tied λ, subspace distances).
+
+    Args:
+        rtol: what counts as a tie, relative to max|λ|. ``None`` is n · finfo.eps, the accuracy of the
+            eigenvalues themselves.
+
+    >>> import torch, eigengrad as eg
+    >>> A = torch.diag(torch.tensor([1.0, 1.0, 2.0])).requires_grad_()
+    >>> V = eg.eigh(A, gradient="mask").eigenvectors
+    >>> (V[:, :2] @ V[:, :2].mT)[0, 2].backward()             # the projector on the tied pair
+    >>> A.grad[0, 2].item()
+    -0.5
+    """
+
+    rtol: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rtol is not None:
+            require_positive("Mask", "rtol", self.rtol)
+
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+        rtol = self.rtol or eigenvalues.shape[-1] * torch.finfo(eigenvalues.dtype).eps
+        apart = gaps > (rtol * spectrum_scale(eigenvalues)).unsqueeze(-1)
+        return reciprocal_where(apart, gaps)
+
+
+def reciprocal_where(apart: Tensor, gaps: Tensor) -> Tensor:
+    """1/gap where ``apart``, 0 elsewhere, with derivatives that never see the division by zero."""
+    safe = torch.where(apart, gaps, torch.ones_like(gaps))
+    return torch.where(apart, 1.0 / safe, torch.zeros_like(gaps))

@@ -1,0 +1,102 @@
+"""What a gradient rule is, and the backward and forward mode of ``eigh`` that every rule shares.
+
+With A = V diag(λ) Vᴴ, X = Vᴴ gV and R standing for 1/(λ_j − λ_i) with zero diagonal,
+
+    backward        gA = V [ ½ (X − Xᴴ) ∘ R + diag(gλ) ] Vᴴ
+    forward mode    dV = V (R ∘ Vᴴ dA V),   dλ = diag(Vᴴ dA V).
+
+Eigenvalues ascend, so R is positive above the diagonal and antisymmetric. A rule therefore only says what
+|R_ij| is for a pair; the sign comes from the order of the indices, here, and so is right at a tie as well. Both
+formulas use the same R, which makes them adjoint to each other whatever the rule.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["GradientRule", "Observer", "PairRule", "observed_reciprocal", "observers", "pair_gaps", "spectrum_scale"]
+
+
+class GradientRule(ABC):
+    """How ``eigh`` is differentiated. Rules are immutable and compare by value."""
+
+    @abstractmethod
+    def pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
+        """gA (..., n, n) from the gradients of the eigenvalues (..., n) and eigenvectors (..., n, n)."""
+
+    @abstractmethod
+    def pushforward(self, L: Tensor, V: Tensor, dA: Tensor) -> tuple[Tensor, Tensor]:
+        """(dL, dV) for a change dA: the adjoint of :meth:`pullback`."""
+
+
+class PairRule(GradientRule):
+    """A rule that fills R pair by pair: all of them but power iteration."""
+
+    @abstractmethod
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+        """What takes the place of 1/|λ_i − λ_j|.
+
+        Args:
+            eigenvalues: ascending, (..., n).
+            gaps: |λ_i − λ_j|, (..., n, n), zero on the diagonal. A separate argument, because the caller may know
+                the gaps more accurately than the eigenvalues tell (``svd`` has σ_i² − σ_j² as a product).
+
+        Returns:
+            Non-negative, symmetric (..., n, n). What stands on the diagonal is not used, but must be finite.
+        """
+
+    def pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
+        if gV is None or L.shape[-1] < 2:
+            if gL is None:
+                return torch.zeros_like(V)
+            return (V * gL.unsqueeze(-2)) @ V.mH
+        X = V.mH @ gV
+        # Half of the Hermitian matrix in the brackets, and its adjoint added at the end: the result is
+        # Hermitian to the last bit, and the sign of R never has to be written down.
+        half = torch.triu((X - X.mH) * observed_reciprocal(self, L, pair_gaps(L)), 1)
+        if gL is not None:
+            half = half + torch.diag_embed(gL).to(half.dtype)
+        product = V @ half @ V.mH
+        return (product + product.mH) * 0.5
+
+    def pushforward(self, L: Tensor, V: Tensor, dA: Tensor) -> tuple[Tensor, Tensor]:
+        Y = V.mH @ dA @ V
+        Y = (Y + Y.mH) * 0.5
+        dL = torch.diagonal(Y, dim1=-2, dim2=-1).real.clone()
+        if L.shape[-1] < 2:
+            return dL, torch.zeros_like(V)
+        upper = torch.triu(Y * observed_reciprocal(self, L, pair_gaps(L)), 1)
+        return dL, V @ (upper - upper.mH)
+
+
+class Observer(Protocol):
+    """Somebody who wants to see each R that a derivative uses."""
+
+    def observe(self, rule: PairRule, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None: ...
+
+
+#: The observers at work: :class:`eigengrad.GradientMonitor` enters and leaves here.
+observers: list[Observer] = []
+
+
+def observed_reciprocal(rule: PairRule, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+    """The rule's answer, shown to the observers."""
+    R = rule.reciprocal(eigenvalues, gaps)
+    for observer in observers:
+        observer.observe(rule, eigenvalues, gaps, R)
+    return R
+
+
+def pair_gaps(L: Tensor) -> Tensor:
+    """|λ_i − λ_j| for every pair: (..., n) to (..., n, n). Exact for close eigenvalues, which is where it matters."""
+    return (L.unsqueeze(-2) - L.unsqueeze(-1)).abs()
+
+
+def spectrum_scale(eigenvalues: Tensor) -> Tensor:
+    """max |λ|, (..., 1): what tolerances are relative to. The zero matrix has no scale and counts as 1."""
+    scale = eigenvalues.abs().amax(-1, keepdim=True)
+    return torch.where(scale > 0, scale, torch.ones_like(scale))

@@ -1,0 +1,195 @@
+"""f(A) = V f(λ) Vᴴ with exact derivatives, ties or not.
+
+With F_ij = f[λ_i, λ_j], the derivative in a direction E and (because it is self-adjoint) the backward pass are both
+
+    D(A, E) = V [ F ∘ (Vᴴ E V) ] Vᴴ.
+
+Its own derivative with respect to A in a direction P is the symmetric bilinear
+
+    D²(A; E, P) = V [ Σ_k f[λ_i, λ_k, λ_j] (Ẽ_ik P̃_kj + P̃_ik Ẽ_kj) ] Vᴴ,    Ẽ = Vᴴ E V.
+
+Three autograd functions, each the derivative of the one before: :func:`spectral`, :func:`directional`,
+:func:`bilinear`. In all of them λ and V are constants that carry the decomposition of A; the gradient goes to A alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .._arguments import require_non_negative
+from .._inputs import check_matrix, full_precision, is_concrete, widen
+from .._transforms import Batched, select
+from ..eigh import eigh
+from ..errors import DomainError, first_index
+from ..gradients import GradientRule
+from .divided_differences import ScalarFunction
+
+__all__ = ["apply", "directional", "spectral"]
+
+
+@runtime_checkable
+class ClosedForm(Protocol):
+    """A function that knows its second derivative in terms of the first, and so is differentiable to every order."""
+
+    def bilinear(self, A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor) -> Tensor:
+        """D²(A; E, P)."""
+
+
+def apply(
+    name: str,
+    A: Tensor,
+    f: ScalarFunction,
+    *,
+    eps: float,
+    gradient: str | GradientRule,
+    driver: str | None,
+    check_finite: bool | None,
+) -> Tensor:
+    """f(A + eps·I) for Hermitian A, with the spectrum clamped at ``eps``: the body of every matrix function."""
+    check_matrix(name, A, square=True)
+    require_non_negative(name, "eps", eps)
+    with full_precision(A):
+        M = widen(A)
+        if gradient == "exact":
+            L, V = eigh(M.detach(), gradient="mask", driver=driver, check_finite=check_finite)
+            S = spectral(M, _in_domain(name, f, L, eps), V, f)
+        else:
+            L, V = eigh(M, gradient=gradient, driver=driver, check_finite=check_finite)
+            S = (V * f.value(_in_domain(name, f, L, eps)).unsqueeze(-2)) @ V.mH
+        return S.to(A.dtype)
+
+
+def _in_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
+    """The eigenvalues of A + eps·I clamped at eps, or an error that names the matrix that f is not defined for."""
+    if eps > 0:
+        return (L + eps).clamp(min=eps)
+    if f.domain == "real" or L.shape[-1] == 0:
+        return L
+    scale = L.abs().amax(-1)
+    if L.device.type == "cpu" and is_concrete(L):
+        roundoff = L.shape[-1] * torch.finfo(L.dtype).eps * scale
+        lowest = L[..., 0]
+        outside = lowest <= 0 if f.domain == "positive" else lowest < -roundoff
+        if outside.any():
+            index = first_index(outside)
+            raise DomainError(name, index, float(lowest[index]), f"a {f.domain} spectrum")
+    return L.clamp(min=0)
+
+
+def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
+    """V f(λ) Vᴴ as a function of A."""
+    S: Tensor = select(_Spectral, _SpectralTransforms).apply(A, L, V, f)
+    return S
+
+
+def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
+    """D(A, E), as a function of A and E."""
+    if not torch.is_grad_enabled() and is_concrete(E):  # a plain backward pass: nothing to record
+        return _directional(E, L, V, f)
+    D: Tensor = select(_Directional, _DirectionalTransforms).apply(A, E, L, V, f)
+    return D
+
+
+def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
+    """D²(A; E, P), as a function of A, E and P.
+
+    A :class:`ClosedForm` goes on to every order; other functions stop here and say so.
+    """
+    if isinstance(f, ClosedForm):
+        return f.bilinear(A, E, P, L, V)
+    B: Tensor = select(_Bilinear, _BilinearTransforms).apply(A, E, P, L, V, f)
+    return B
+
+
+def _directional(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
+    F = f.first(L.unsqueeze(-1), L.unsqueeze(-2))
+    return V @ (F * (V.mH @ E @ V)) @ V.mH
+
+
+class _Spectral(Function):
+    @staticmethod
+    def forward(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
+        return (V * f.value(L).unsqueeze(-2)) @ V.mH
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.f = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> Any:
+        A, L, V = ctx.saved_tensors
+        with full_precision(V):
+            return directional(A, (G + G.mH) * 0.5, L, V, ctx.f), None, None, None
+
+
+class _SpectralTransforms(_Spectral, Batched):
+    @staticmethod
+    def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
+        A, L, V = ctx.saved_tensors
+        with full_precision(V):
+            return directional(A, (dA + dA.mH) * 0.5, L, V, ctx.f)
+
+
+class _Directional(Function):
+    @staticmethod
+    def forward(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
+        return _directional(E, L, V, f)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.f = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, H: Tensor) -> Any:
+        A, E, L, V = ctx.saved_tensors
+        with full_precision(V):
+            gA = bilinear(A, H, E.mH, L, V, ctx.f)
+            return (gA + gA.mH) * 0.5, directional(A, H, L, V, ctx.f), None, None, None
+
+
+class _DirectionalTransforms(_Directional, Batched):
+    @staticmethod
+    def jvp(ctx: Any, dA: Tensor | None, dE: Tensor | None, *_: None) -> Any:
+        A, E, L, V = ctx.saved_tensors
+        with full_precision(V):
+            result = torch.zeros_like(E)
+            if dE is not None:
+                result = result + directional(A, dE, L, V, ctx.f)
+            if dA is not None:
+                result = result + bilinear(A, E, (dA + dA.mH) * 0.5, L, V, ctx.f)
+            return result
+
+
+class _Bilinear(Function):
+    @staticmethod
+    def forward(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
+        x, y, z = L[..., :, None, None], L[..., None, :, None], L[..., None, None, :]
+        F = f.second(x, z, y)  # [i, k, j]
+        E, P = V.mH @ E @ V, V.mH @ P @ V
+        paths = E.unsqueeze(-1) * P.unsqueeze(-3) + P.unsqueeze(-1) * E.unsqueeze(-3)
+        return V @ (F * paths).sum(-2) @ V.mH
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.f = inputs[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise NotImplementedError(
+            f"third derivatives of {ctx.f!r} are not available; matrix_sqrt and "
+            "matrix_inv_sqrt have derivatives of every order"
+        )
+
+
+class _BilinearTransforms(_Bilinear, Batched):
+    @staticmethod
+    def jvp(ctx: Any, *_: Tensor) -> Any:
+        return _Bilinear.backward(ctx)

@@ -1,0 +1,96 @@
+"""Who computes the forward decomposition: a registry of drivers, and the checks around them.
+
+A driver is a module with ``eigh(A, UPLO)`` and ``svd(A, full_matrices)`` on plain tensors. To add one, write
+its file and name it in :data:`DRIVERS`.
+"""
+
+from __future__ import annotations
+
+import cmath
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from .._inputs import is_concrete, real_dtype
+from ..errors import ConvergenceError, LinAlgError, NonFiniteError, choose, first_index
+from . import lapack
+
+__all__ = ["DRIVERS", "Driver", "eigh", "resolve", "svd"]
+
+
+Decomposition = TypeVar("Decomposition", bound=tuple[Tensor, ...])
+
+
+class Driver(NamedTuple):
+    """The two decompositions one backend offers."""
+
+    eigh: Callable[[Tensor, str], tuple[Tensor, Tensor]]
+    svd: Callable[[Tensor, bool], tuple[Tensor, Tensor, Tensor]]
+
+
+DRIVERS = {"lapack": Driver(lapack.eigh, lapack.svd)}
+
+
+def resolve(driver: str | None) -> str:
+    """Check a driver's name; ``None`` is the default."""
+    if driver is None:
+        return "lapack"
+    if driver not in DRIVERS:
+        raise choose("driver", driver, DRIVERS)
+    return driver
+
+
+def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (ascending) and eigenvectors of Hermitian ``A``: (..., n, n) to (..., n) and (..., n, n)."""
+    _check_finite("eigh", A, check_finite, UPLO)
+    return _retry("eigh", lambda M: DRIVERS[driver].eigh(M, UPLO), A)
+
+
+def svd(A: Tensor, full_matrices: bool, driver: str, check_finite: bool | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Singular value decomposition of ``A``: (..., m, n), singular values descending."""
+    _check_finite("svd", A, check_finite)
+    return _retry("svd", lambda M: DRIVERS[driver].svd(M, full_matrices), A)
+
+
+def _check_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | None = None) -> None:
+    """Name the first matrix with NaN or infinity. By default on the CPU only: elsewhere it costs a sync."""
+    if wanted is None:
+        wanted = A.device.type == "cpu"
+    # One sum sees every NaN and infinity; only where it is not finite are the entries looked at, because it
+    # may have overflowed, or met a NaN in the triangle that UPLO says is never read.
+    if not wanted or not is_concrete(A) or cmath.isfinite(A.sum().item()):
+        return
+    read = A if UPLO is None else A.tril() if UPLO == "L" else A.triu()
+    bad = ~torch.isfinite(read)
+    matrices = bad.any(-1).any(-1)
+    if matrices.any():
+        index = first_index(matrices)
+        raise NonFiniteError(function, index, int(bad[index].sum()))
+
+
+def _retry(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
+    """Solve; if that fails to converge, once more in float64; if that fails too, say which matrix."""
+    try:
+        return solve(A)
+    except LinAlgError:
+        if not is_concrete(A):
+            raise
+    wide = A.to(torch.complex128 if A.is_complex() else torch.float64)
+    try:
+        result = solve(wide)
+    except LinAlgError as error:
+        raise ConvergenceError(function, _first_failure(solve, wide)) from error
+    narrow = tuple(x.to(A.dtype if x.is_complex() else real_dtype(A.dtype)) for x in result)
+    return cast(Decomposition, narrow)
+
+
+def _first_failure(solve: Callable[[Tensor], object], A: Tensor) -> tuple[int, ...]:
+    batch = A.shape[:-2]
+    for number, matrix in enumerate(A.reshape(-1, *A.shape[-2:])):
+        try:
+            solve(matrix)
+        except LinAlgError:
+            return tuple(int(i) for i in torch.unravel_index(torch.tensor(number), batch)) if batch else ()
+    return ()
