@@ -9,21 +9,22 @@ from torch import Tensor
 
 _COMPUTED = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+_PLAIN = (Tensor, torch.nn.Parameter)
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
 
 
-def check_matrix(function: str, A: Tensor, *, square: bool) -> None:
+def check_matrix(function: str, A: Tensor, *, square: bool, argument: str = "A") -> None:
     """Refuse what is not a floating-point or complex (batch of) matrices, saying what came."""
     if not isinstance(A, Tensor):
-        raise TypeError(f"{function}: A must be a torch.Tensor; got {type(A).__name__}")
+        raise TypeError(f"{function}: {argument} must be a torch.Tensor; got {type(A).__name__}")
     if A.ndim < 2:
-        raise ValueError(f"{function}: A must have shape (..., m, n); got {tuple(A.shape)}")
-    if square and A.shape[-1] != A.shape[-2]:
-        raise ValueError(f"{function}: A must be square, of shape (..., n, n); got {tuple(A.shape)}")
+        raise ValueError(f"{function}: {argument} must have shape (..., m, n); got {tuple(A.shape)}")
+    if square and A.size(-1) != A.size(-2):
+        raise ValueError(f"{function}: {argument} must be square, of shape (..., n, n); got {tuple(A.shape)}")
     if A.dtype not in _COMPUTED and A.dtype not in _WIDENED:
         raise TypeError(
-            f"{function}: A must be of a floating-point or complex type; got {A.dtype!s}. "
-            "Convert it, for example with A.float()."
+            f"{function}: {argument} must be of a floating-point or complex type; got {A.dtype}. "
+            "Convert it, for example with .float()."
         )
 
 
@@ -39,12 +40,22 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def full_precision(A: Tensor) -> AbstractContextManager[None]:
     """Context in which autocast is off for the device of ``A``, free of charge where it is off already."""
-    device = A.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    device = "cpu" if A.is_cpu else A.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return _NO_CONTEXT
 
 
 def is_concrete(A: Tensor) -> bool:
-    """Whether the numbers in ``A`` can be looked at: no compiler, exporter or fake tensor in between."""
-    return type(A) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling() and not A.is_meta
+    """Whether the numbers in ``A`` can be looked at: no compiler, transform or fake tensor in between."""
+    return type(A) in _PLAIN and not torch.compiler.is_compiling() and not transforming() and not A.is_meta
+
+
+def transforming() -> bool:
+    """Whether a transform of ``torch.func`` is at work."""
+    return torch._C._are_functorch_transforms_active()
+
+
+def matmul(A: Tensor, B: Tensor) -> Tensor:
+    """A @ B without the two microseconds that broadcasting takes to find out it has nothing to do."""
+    return torch.bmm(A, B) if A.ndim == 3 and B.ndim == 3 else A @ B

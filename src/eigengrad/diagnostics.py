@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._arguments import require_positive
 from ._inputs import check_matrix, full_precision, widen
 from .eigh import eigh
 from .gradients import RULES, GradientRule, PairRule, Taylor, resolve
-from .gradients.rule import observers, pair_gaps, spectrum_scale
+from .gradients.rule import observers, spectrum_scale
 
 __all__ = ["GradientMonitor", "SpectrumReport", "spectrum_report"]
 
@@ -54,7 +55,8 @@ class SpectrumReport:
             f"  bound n(K+1)/eps        {span(self.bound)}",
             "  largest |R| by rule",
         ]
-        lines += [f"    {name:<22}{span(value)}" for name, value in self.amplification.items()]
+        width = max(map(len, self.amplification), default=0) + 2
+        lines += [f"    {name:<{max(width, 22)}}{span(value)}" for name, value in self.amplification.items()]
         return "\n".join(lines)
 
 
@@ -77,13 +79,13 @@ def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "taylor") -> Sp
       tied eigenvalues        100 %
       bound n(K+1)/eps        2e+03
       largest |R| by rule
-        exact                 inf
-        taylor                10
-        clip                  100
-        lorentzian            0
-        mask                  0
-        truncate              0
-        Taylor(degree=9, eps=0.01)10
+        exact                       inf
+        taylor                      10
+        clip                        100
+        lorentzian                  0
+        mask                        0
+        truncate                    0
+        Taylor(degree=9, eps=0.01)  10
     """
     check_matrix("spectrum_report", A, square=True)
     rule = resolve(gradient)
@@ -108,9 +110,7 @@ def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "taylor") -> Sp
         condition=L.abs().amax(-1) / L.abs().amin(-1),
         tied=tied.to(L.dtype).mean(-1),
         bound=n * (taylor.degree + 1) / taylor.positive(L)[1][..., 0],
-        amplification={
-            name: torch.triu(known.reciprocal(L, pair_gaps(L)), 1).amax((-2, -1)) for name, known in rules.items()
-        },
+        amplification={name: torch.triu(known.reciprocal(L), 1).amax((-2, -1)) for name, known in rules.items()},
     )
 
 
@@ -119,7 +119,10 @@ class GradientMonitor:
 
     For a pair with gap Δ a rule replaces 1/Δ by R; what it removed of the exact gradient is the share 1 − R Δ, which
     for Taylor is q^(K+1). The monitor adds these shares up on the device, without waiting for it; reading a number
-    (a property, ``str``) waits. Derivatives that run inside compiled code are not seen.
+    (a property, ``str``) waits. What runs inside compiled code is not seen.
+
+    Args:
+        threshold: the removed share, in (0, 1], from which on the rule is said to have acted on a pair.
 
     >>> import torch, eigengrad as eg
     >>> A = torch.diag(torch.tensor([1.0, 1.0, 2.0])).requires_grad_()
@@ -130,7 +133,9 @@ class GradientMonitor:
     """
 
     def __init__(self, threshold: float = 0.5) -> None:
-        #: The removed share from which on the rule is said to have acted on a pair.
+        require_positive("GradientMonitor", "threshold", threshold)
+        if threshold > 1:
+            raise ValueError(f"GradientMonitor: threshold must be at most 1; got {threshold!r}")
         self.threshold = threshold
         self.calls = 0
         self.matrices = 0
@@ -150,9 +155,9 @@ class GradientMonitor:
 
     @torch.no_grad()
     def observe(self, rule: PairRule, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None:
-        if torch.compiler.is_compiling() or gaps.shape[-1] < 2:
-            return
         n = gaps.shape[-1]
+        if n < 2:
+            return
         # 1 − RΔ is noise where R and Δ are both exact, and NaN only for Exact at a tie.
         removed = torch.triu((1 - R * gaps).clamp(0, 1), 1)
         self.calls += 1

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import solvers
-from ._inputs import check_matrix, full_precision, is_concrete, widen
+from ._inputs import check_matrix, full_precision, is_concrete, transforming, widen
 from ._return_types import EighResult, eigh_result
 from ._transforms import Batched, select
 from .errors import GaugeError, choose
@@ -60,17 +60,27 @@ def eigh(
     True
     """
     check_matrix("eigh", A, square=True)
-    uplo = UPLO.upper() if isinstance(UPLO, str) else UPLO
-    if uplo not in ("L", "U"):
+    if UPLO not in _TRIANGLES:
         raise choose("UPLO", UPLO, ("L", "U"))
-    rule = resolve(gradient)
-    driver = solvers.resolve(driver)
+    options = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver), check_finite
+    function = select(_Eigh, _EighTransforms)
     with full_precision(A):
-        function = select(_Eigh, _EighTransforms)
-        L, V = function.apply(widen(A), uplo, rule, driver, check_finite)
-        if V.dtype != A.dtype:
+        M = widen(A)
+        L, V = function.apply(M, *options)
+        if M is not A:
             L, V = L.to(A.dtype), V.to(A.dtype)
     return eigh_result(L, V)
+
+
+_TRIANGLES = {"L": "L", "l": "L", "U": "U", "u": "U"}
+
+
+def decompose(function: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor]:
+    """The eigenpairs as constants, for a caller with a derivative of its own."""
+    if not transforming():
+        return solvers.eigh(A.detach(), "L", solvers.resolve(driver), check_finite, function)
+    result = eigh(A.detach(), gradient="mask", driver=driver, check_finite=check_finite)
+    return result.eigenvalues, result.eigenvectors
 
 
 class _Eigh(Function):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import solvers
-from ._inputs import check_matrix, full_precision, widen
+from ._inputs import check_matrix, full_precision, transforming, widen
 from ._return_types import SvdResult, svd_result
 from ._transforms import Batched, select
 from .eigh import check_phase_invariance
@@ -72,6 +72,14 @@ def svd(
     return svd_result(U, S, Vh)
 
 
+def decompose(function: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The thin decomposition as constants, for a caller with a derivative of its own."""
+    if not transforming():
+        return solvers.svd(A.detach(), False, solvers.resolve(driver), check_finite, function)
+    result = svd(A.detach(), full_matrices=False, gradient="mask", driver=driver, check_finite=check_finite)
+    return result.U, result.S, result.Vh
+
+
 class _Svd(Function):
     """What the compiler traces: forward and backward."""
 
@@ -104,21 +112,22 @@ class _SvdTransforms(_Svd, Batched):
             return _pushforward(ctx.rule, U, S, Vh, dA)
 
 
-def _weights(rule: PairRule, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _weights(rule: PairRule, S: Tensor, rest: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The rule's R for the squares of the singular values, of A divided by its scale (so that no square underflows).
 
-    Returns the scaled singular values s (..., k), R_ij for pairs (..., k, k), antisymmetric with the descending
-    order, and s · R(s², 0) (..., k), which stands for 1/s.
+    ``rest`` adds the eigenvalue 0, of what lies outside the span of the singular vectors.
+
+    Returns the scaled singular values s (..., k); R_ij (..., k, k), antisymmetric with the descending order; and
+    s · R(s², 0) (..., k), which stands for 1/s (without ``rest`` there is none).
     """
-    scale = spectrum_scale(S)
-    s = S / scale
-    # Rules want ascending eigenvalues; the zero in front is the eigenvalue of the rest of the space.
-    ascending = torch.cat([torch.zeros_like(s[..., :1]), s.flip(-1)], -1)
+    k = S.shape[-1]
+    s = S / spectrum_scale(S)
+    ascending = torch.cat([torch.zeros_like(s[..., :1]), s.flip(-1)], -1) if rest else s.flip(-1)
     column, row = ascending.unsqueeze(-2), ascending.unsqueeze(-1)
     gaps = ((column - row) * (column + row)).abs()
     magnitude = observed_reciprocal(rule, ascending * ascending, gaps).flip(-2, -1)
-    upper = torch.triu(magnitude[..., :-1, :-1], 1)
-    return s, upper.mT - upper, s * magnitude[..., -1, :-1]
+    upper = torch.triu(magnitude[..., :k, :k], 1)
+    return s, upper.mT - upper, s * magnitude[..., -1, :k]
 
 
 def _pullback(
@@ -131,7 +140,7 @@ def _pullback(
         return U1 @ core @ V1.mH
     gU = torch.zeros_like(U) if gU is None else gU
     gV = torch.zeros_like(Vh.mH) if gVh is None else gVh.mH
-    s, R, inverse = _weights(rule, S)
+    s, R, inverse = _weights(rule, S, U.is_complex() or U.shape[-2] != Vh.shape[-1])
     XU, XV = U1.mH @ gU[..., :k], V1.mH @ gV[..., :k]
     vectors = ((XU - XU.mH) * R) * s.unsqueeze(-2) + ((XV - XV.mH) * R) * s.unsqueeze(-1)
     if U.is_complex():
@@ -165,7 +174,7 @@ def _pushforward(rule: PairRule, U: Tensor, S: Tensor, Vh: Tensor, dA: Tensor) -
     dS = torch.diagonal(P, dim1=-2, dim2=-1).real.clone()
     if k == 0:
         return torch.zeros_like(U), dS, torch.zeros_like(Vh)
-    s, R, inverse = _weights(rule, S)
+    s, R, inverse = _weights(rule, S, U.is_complex() or U.shape[-2] != Vh.shape[-1])
     scale = spectrum_scale(S).unsqueeze(-1)
     row, column = s.unsqueeze(-2), s.unsqueeze(-1)
     turnU = (R * (P * row + column * P.mH)) / scale

@@ -48,12 +48,12 @@ def resolve(gradient: str | GradientRule) -> GradientRule:
     >>> resolve("taylor")
     Taylor(degree=9, eps=None)
     """
-    if isinstance(gradient, GradientRule):
-        return gradient
-    if not isinstance(gradient, str):
+    if isinstance(gradient, str):
+        if gradient not in RULES:
+            raise choose("gradient", gradient, RULES)
+        return RULES[gradient]
+    if not isinstance(gradient, GradientRule):
         raise TypeError(
             f"gradient: got {gradient!r}; expected a rule such as Taylor(degree=9), or a name: {', '.join(RULES)}"
         )
-    if gradient not in RULES:
-        raise choose("gradient", gradient, RULES)
-    return RULES[gradient]
+    return gradient

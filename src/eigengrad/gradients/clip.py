@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .._arguments import require_positive
-from .rule import PairRule
+from .rule import PairRule, pair_gaps
 
 
 @dataclass(frozen=True)
@@ -30,5 +30,6 @@ class Clip(PairRule):
     def __post_init__(self) -> None:
         require_positive("Clip", "threshold", self.threshold)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
         return 1.0 / gaps.clamp(min=1.0 / self.threshold)

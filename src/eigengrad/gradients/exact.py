@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rule import PairRule
+from .rule import PairRule, pair_gaps
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Exact(PairRule):
     True
     """
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
         n = gaps.shape[-1]
         return 1.0 / (gaps + torch.eye(n, dtype=gaps.dtype, device=gaps.device))

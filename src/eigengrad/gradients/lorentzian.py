@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .._arguments import require_positive
-from .rule import PairRule, spectrum_scale
+from .rule import PairRule, pair_gaps, spectrum_scale
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Lorentzian(PairRule):
     def __post_init__(self) -> None:
         require_positive("Lorentzian", "broadening", self.broadening)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
         scale = spectrum_scale(eigenvalues).unsqueeze(-1)
         # In units of √ε, so that a small ε does not underflow where Δ² + ε would.
         width = math.sqrt(self.broadening)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._arguments import require_positive
-from .rule import PairRule, spectrum_scale
+from .rule import PairRule, pair_gaps, round_off, spectrum_scale
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,10 @@ class Mask(PairRule):
         if self.rtol is not None:
             require_positive("Mask", "rtol", self.rtol)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
-        rtol = self.rtol or eigenvalues.shape[-1] * torch.finfo(eigenvalues.dtype).eps
-        apart = gaps > (rtol * spectrum_scale(eigenvalues)).unsqueeze(-1)
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+        tie = round_off(eigenvalues) if self.rtol is None else self.rtol * spectrum_scale(eigenvalues)
+        apart = gaps > tie.unsqueeze(-1)
         return reciprocal_where(apart, gaps)
 
 

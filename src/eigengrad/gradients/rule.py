@@ -13,10 +13,13 @@ formulas use the same R, which makes them adjoint to each other whatever the rul
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from .._inputs import matmul
+from .._transforms import Batched
 
 __all__ = ["GradientRule", "Observer", "PairRule", "observed_reciprocal", "observers", "pair_gaps", "spectrum_scale"]
 
@@ -37,31 +40,31 @@ class PairRule(GradientRule):
     """A rule that fills R pair by pair: all of them but power iteration."""
 
     @abstractmethod
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         """What takes the place of 1/|λ_i − λ_j|.
 
         Args:
             eigenvalues: ascending, (..., n).
-            gaps: |λ_i − λ_j|, (..., n, n), zero on the diagonal. A separate argument, because the caller may know
-                the gaps more accurately than the eigenvalues tell (``svd`` has σ_i² − σ_j² as a product).
+            gaps: |λ_i − λ_j|, (..., n, n), from a caller who knows them more accurately than the eigenvalues tell
+                (``svd`` has σ_i² − σ_j² as a product).
 
         Returns:
             Non-negative, symmetric (..., n, n). What stands on the diagonal is not used, but must be finite.
         """
 
+    def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
+        """½ (X − Xᴴ) ∘ R + diag(gλ), Hermitian (..., n, n). X is the caller's to overwrite."""
+        upper = torch.triu((X - X.mH) * (0.5 * observed_reciprocal(self, L)), 1)
+        bracket = upper + upper.mH
+        return bracket if gL is None else bracket + torch.diag_embed(gL).to(bracket.dtype)
+
     def pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
-        if gV is None or L.shape[-1] < 2:
+        if gV is None or L.size(-1) < 2:
             if gL is None:
                 return torch.zeros_like(V)
-            return (V * gL.unsqueeze(-2)) @ V.mH
-        X = V.mH @ gV
-        # Half of the Hermitian matrix in the brackets, and its adjoint added at the end: the result is
-        # Hermitian to the last bit, and the sign of R never has to be written down.
-        half = torch.triu((X - X.mH) * observed_reciprocal(self, L, pair_gaps(L)), 1)
-        if gL is not None:
-            half = half + torch.diag_embed(gL).to(half.dtype)
-        product = V @ half @ V.mH
-        return (product + product.mH) * 0.5
+            return matmul(V * gL.unsqueeze(-2), V.mH)
+        Vh = V.mH
+        return matmul(matmul(V, self.bracket(L, matmul(Vh, gV), gL)), Vh)
 
     def pushforward(self, L: Tensor, V: Tensor, dA: Tensor) -> tuple[Tensor, Tensor]:
         Y = V.mH @ dA @ V
@@ -69,7 +72,7 @@ class PairRule(GradientRule):
         dL = torch.diagonal(Y, dim1=-2, dim2=-1).real.clone()
         if L.shape[-1] < 2:
             return dL, torch.zeros_like(V)
-        upper = torch.triu(Y * observed_reciprocal(self, L, pair_gaps(L)), 1)
+        upper = torch.triu(Y * observed_reciprocal(self, L), 1)
         return dL, V @ (upper - upper.mH)
 
 
@@ -83,12 +86,26 @@ class Observer(Protocol):
 observers: list[Observer] = []
 
 
-def observed_reciprocal(rule: PairRule, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+def observed_reciprocal(rule: PairRule, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
     """The rule's answer, shown to the observers."""
     R = rule.reciprocal(eigenvalues, gaps)
-    for observer in observers:
-        observer.observe(rule, eigenvalues, gaps, R)
+    if observers and not torch.compiler.is_compiling():
+        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+        _Observation.apply(rule, eigenvalues.detach(), gaps.detach(), R.detach())
     return R
+
+
+class _Observation(Batched):
+    """The observers' look, as an autograd function: its forward sees plain tensors even inside a transform."""
+
+    @staticmethod
+    def forward(rule: PairRule, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> Any:
+        for observer in observers:
+            observer.observe(rule, eigenvalues, gaps, R)
+        return torch.empty_like(R)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
 
 
 def pair_gaps(L: Tensor) -> Tensor:
@@ -100,3 +117,8 @@ def spectrum_scale(eigenvalues: Tensor) -> Tensor:
     """max |λ|, (..., 1): what tolerances are relative to. The zero matrix has no scale and counts as 1."""
     scale = eigenvalues.abs().amax(-1, keepdim=True)
     return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+
+def round_off(eigenvalues: Tensor) -> Tensor:
+    """n · finfo.eps · max|λ|, (..., 1): how accurately the eigenvalues of a matrix are known."""
+    return spectrum_scale(eigenvalues) * (eigenvalues.shape[-1] * torch.finfo(eigenvalues.dtype).eps)

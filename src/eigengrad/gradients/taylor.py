@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .._arguments import require_integer, require_positive
-from .rule import PairRule, spectrum_scale
+from .rule import PairRule, observers, round_off
 
 
 @dataclass(frozen=True)
@@ -45,21 +46,19 @@ class Taylor(PairRule):
         if self.eps is not None:
             require_positive("Taylor", "eps", self.eps)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
-        terms = self.degree + 1
-        a, floor = self.positive(eigenvalues)
-        larger = torch.maximum(a.unsqueeze(-2), a.unsqueeze(-1))
-        # Clamping b at the floor shortens the gap to at most a − ε; the shift does not change it.
-        ratio = torch.minimum(gaps, larger - floor.unsqueeze(-1)) / larger  # 1 − q
-        return _geometric_sum(ratio, terms) / larger
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+        # The sum is a smooth function of q, so q is all it needs: the gap need not be known accurately.
+        p, _ = self.positive(eigenvalues)
+        larger = torch.maximum(p.unsqueeze(-2), p.unsqueeze(-1))
+        smaller = torch.minimum(p.unsqueeze(-2), p.unsqueeze(-1))
+        return _geometric_sum(smaller / larger, self.degree + 1) / larger
 
     def positive(self, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
         """The eigenvalues shifted or clamped to at least ε, (..., n), and ε itself, (..., 1)."""
-        info = torch.finfo(eigenvalues.dtype)
-        roundoff = spectrum_scale(eigenvalues) * (eigenvalues.shape[-1] * info.eps)
+        roundoff = round_off(eigenvalues)
         # Below terms·tiny the bound terms/ε would overflow.
         floor = (
-            roundoff.clamp(min=(self.degree + 1) * info.tiny)
+            roundoff.clamp(min=(self.degree + 1) * torch.finfo(eigenvalues.dtype).tiny)
             if self.eps is None
             else torch.full_like(roundoff, self.eps)
         )
@@ -67,16 +66,35 @@ class Taylor(PairRule):
         shift = torch.where(lowest < -roundoff, floor - lowest, torch.zeros_like(floor))
         return torch.maximum(eigenvalues + shift, floor), floor
 
+    def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
+        if observers or not kernels.usable(X) or not X.is_contiguous():
+            return super().bracket(L, X, gL)
+        n = L.size(-1)
+        L, gL = L.contiguous(), None if gL is None else gL.contiguous()
+        kernels.taylor_bracket(X.dtype)(
+            X.data_ptr(),
+            L.data_ptr(),
+            0 if gL is None else gL.data_ptr(),
+            X.numel() // (n * n),
+            n,
+            self.degree + 1,
+            -1.0 if self.eps is None else float(self.eps),
+        )
+        return X
 
-def _geometric_sum(ratio: Tensor, terms: int) -> Tensor:
-    """1 + q + … + q^(terms−1) with q = 1 − ratio, in a fixed number of operations.
 
-    Near q = 1 the closed form −expm1(terms · log1p(−ratio)) / ratio is accurate, but its derivative, which second
-    derivatives of ``eigh`` need, cancels; the first two terms of the series take over where they are exact to
-    round-off.
+def _geometric_sum(q: Tensor, terms: int) -> Tensor:
+    """1 + q + … + q^(terms−1) for q in [0, 1], in a fixed number of operations.
+
+    The closed form −expm1(terms · log q)/(1 − q) is accurate to round-off for every q < 1. Its derivative, which
+    second derivatives of ``eigh`` need, is not, because it cancels; so where derivatives are recorded, the first two
+    terms of the series in 1 − q take over where they are exact to round-off.
     """
-    info = torch.finfo(ratio.dtype)
-    near = ratio < math.sqrt(info.eps) / terms
-    safe = torch.where(near, torch.full_like(ratio, 0.5), ratio).clamp(max=1 - info.eps / 2)
+    eps = torch.finfo(q.dtype).eps
+    if not torch.is_grad_enabled():
+        return torch.where(q < 1, torch.expm1(torch.log(q) * terms) / (q - 1), terms)
+    ratio = 1 - q
+    near = ratio < math.sqrt(eps) / terms
+    safe = torch.where(near, torch.full_like(ratio, 0.5), ratio).clamp(max=1 - eps / 2)
     closed = torch.expm1(torch.log1p(-safe) * terms) / -safe
     return torch.where(near, terms - (0.5 * terms * (terms - 1)) * ratio, closed)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._arguments import require_integer
 from .mask import reciprocal_where
-from .rule import PairRule, spectrum_scale
+from .rule import PairRule, pair_gaps, round_off, spectrum_scale
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Truncate(PairRule):
         larger_ones = weight.flip(-1).cumsum(-1).flip(-1) - weight
         return larger_ones < energy * weight.sum(-1, keepdim=True)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor) -> Tensor:
+    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
         kept = self.kept(eigenvalues)
-        rtol = eigenvalues.shape[-1] * torch.finfo(eigenvalues.dtype).eps
-        apart = gaps > (rtol * spectrum_scale(eigenvalues)).unsqueeze(-1)
+        apart = gaps > round_off(eigenvalues).unsqueeze(-1)
         return reciprocal_where(apart & kept.unsqueeze(-1) & kept.unsqueeze(-2), gaps)

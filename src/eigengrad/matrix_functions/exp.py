@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from ..gradients import GradientRule
-from .divided_differences import ScalarFunction, where_tied
+from .divided_differences import SmoothFunction, where_tied
 from .spectral import apply
 
 __all__ = ["Exp", "matrix_exp"]
 
 
 @dataclass(frozen=True)
-class Exp(ScalarFunction):
+class Exp(SmoothFunction):
     """e^x: f[a, b] = e^a (1 − e^(−g))/g for a ≥ b with g = a − b, through expm1."""
 
     def value(self, x: Tensor) -> Tensor:

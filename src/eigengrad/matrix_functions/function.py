@@ -27,7 +27,7 @@ def matrix_function(
     """f(A) = V f(λ) Vᴴ for a scalar function given with its derivative, with a gradient that is finite at ties.
 
     gA = V [ F ∘ (Vᴴ G V) ] Vᴴ with F_ij = (f(λ_i) − f(λ_j))/(λ_i − λ_j), and the integral of f′ between the two
-    where they are close. f must be smooth on the spectrum.
+    where they are close; whichever is the more accurate. f must be smooth on the spectrum.
 
     Args:
         A: Hermitian, (..., n, n); the lower triangle is read.
@@ -47,8 +47,8 @@ def matrix_function(
     tensor([[0.5403, 0.0000],
             [0.0000, 0.5403]])
     """
-    for name, argument in (("f", f), ("df", df)):
-        if not callable(argument):
+    for name, argument in (("f", f), ("df", df), ("d2f", d2f)):
+        if not callable(argument) and not (name == "d2f" and argument is None):
             raise TypeError(f"matrix_function: {name} must be callable; got {argument!r}")
     given = GivenFunction(f, df, d2f)
     return apply("matrix_function", A, given, eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)

@@ -29,13 +29,6 @@ class InvSqrt(ScalarFunction):
         p, q = torch.sqrt(x), torch.sqrt(y)
         return (-1.0 / p) * (1.0 / q) / (p + q)
 
-    def curvature(self, x: Tensor) -> Tensor:
-        return 0.75 * x**-2.5
-
-    def second(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        p, q, r = torch.sqrt(x), torch.sqrt(y), torch.sqrt(z)
-        return (p + q + r) / (p * q * r * (p + q) * (q + r) * (r + p))
-
     def bilinear(self, A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor) -> Tensor:
         """From W A W = I differentiated twice: Z S + S Z = Q with S = A^½, solved by the first derivative again."""
         X, Y = directional(A, E, L, V, self), directional(A, P, L, V, self)

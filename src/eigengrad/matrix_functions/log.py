@@ -8,25 +8,27 @@ import torch
 from torch import Tensor
 
 from ..gradients import GradientRule
-from .divided_differences import ScalarFunction, where_tied
+from .divided_differences import SmoothFunction, where_tied
 from .spectral import apply
 
 __all__ = ["Log", "log_ratio", "matrix_log"]
 
 
 def log_ratio(x: Tensor, y: Tensor) -> Tensor:
-    """log(x/y) for positive x and y, accurate to round-off when they are close.
+    """log(x/y) for positive x and y, accurate to round-off whether they are close or far apart.
 
-    Near each other 2 atanh((x − y)/(x + y)), whose only subtraction is exact; far apart log x − log y, which
-    does not round the quotient to ±1.
+    Near each other 2 atanh((x − y)/(x + y)), whose only subtraction is exact; farther apart the logarithm of the
+    quotient, and where that would leave the range of the type, the difference of the logarithms.
     """
     w = (x - y) / (x + y)
     near = w.abs() < 0.5
-    return torch.where(near, 2.0 * torch.atanh(torch.where(near, w, torch.zeros_like(w))), torch.log(x) - torch.log(y))
+    apart = torch.log(x / y)
+    apart = torch.where(apart.abs() < 80, apart, torch.log(x) - torch.log(y))
+    return torch.where(near, 2.0 * torch.atanh(torch.where(near, w, torch.zeros_like(w))), apart)
 
 
 @dataclass(frozen=True)
-class Log(ScalarFunction):
+class Log(SmoothFunction):
     """log x: f[x, y] = log(x/y)/(x − y), with the ratio's logarithm through atanh."""
 
     domain = "positive"

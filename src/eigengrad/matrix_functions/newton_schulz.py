@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import solvers
 from .._arguments import require_integer, require_non_negative
 from .._inputs import check_matrix, full_precision, widen
+from .._matmul import precise_matmul
 from ..errors import choose
 
 __all__ = ["newton_schulz_inv_sqrt", "newton_schulz_sqrt"]
@@ -62,20 +64,30 @@ def _iterate(
     require_non_negative(name, "eps", eps)
     if normalize not in ("trace", "frobenius"):
         raise choose("normalize", normalize, ("trace", "frobenius"))
+    solvers.require_finite(name, A, None)
     with full_precision(A):
         M = widen(A)
         identity = torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)
         if eps:
             M = M + eps * identity
-        if normalize == "trace":
-            c = torch.diagonal(M, dim1=-2, dim2=-1).real.sum(-1)[..., None, None]
-        else:
-            # Scaled first: the squares of very small or large entries leave the range of the type.
-            largest = M.detach().abs().amax((-2, -1), keepdim=True) if M.numel() else M.detach().abs()[..., :1, :1]
-            largest = torch.where(largest > 0, largest, torch.ones_like(largest))
-            c = torch.linalg.matrix_norm(M / largest)[..., None, None] * largest
-        Y, Z = M / c, identity
+        c = _trace(M) if normalize == "trace" else _frobenius(M)
+        c = torch.where(c == 0, torch.ones_like(c), c)
+        Y, Z = M / c, identity.expand_as(M)
         for _ in range(steps):
-            T = 1.5 * identity - 0.5 * (Z @ Y)
-            Y, Z = Y @ T, T @ Z
+            T = 1.5 * identity - 0.5 * precise_matmul(Z, Y)
+            Y, Z = precise_matmul(Y, T), precise_matmul(T, Z)
         return Y, Z, c, A.dtype
+
+
+def _trace(M: Tensor) -> Tensor:
+    return torch.diagonal(M, dim1=-2, dim2=-1).real.sum(-1)[..., None, None]
+
+
+def _frobenius(M: Tensor) -> Tensor:
+    if M.numel() == 0:
+        return _trace(M)
+    # Scaled first: the squares of very small or large entries leave the range of the type.
+    largest = M.detach().abs().amax((-2, -1), keepdim=True)
+    largest = torch.where(largest > 0, largest, torch.ones_like(largest))
+    norm: Tensor = torch.linalg.vector_norm(M / largest, dim=(-2, -1), keepdim=True)
+    return norm * largest

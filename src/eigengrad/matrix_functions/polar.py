@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -10,11 +9,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .._inputs import check_matrix, full_precision, widen
+from .._matmul import precise_matmul
 from .._transforms import Batched, select
-from ..svd import svd
-from .inv_sqrt import InvSqrt
-from .spectral import directional, spectral
-from .sqrt import Sqrt
+from ..svd import decompose
 
 __all__ = ["Polar", "polar", "procrustes"]
 
@@ -51,12 +48,10 @@ def polar(A: Tensor, *, driver: str | None = None, check_finite: bool | None = N
         M = widen(A)
         wide = M.shape[-1] > M.shape[-2]
         tall = M.mH if wide else M
-        P, sigma, Vh = svd(
-            tall.detach(), full_matrices=False, gradient="mask", driver=driver, check_finite=check_finite
-        )
-        U = select(_Polar, _PolarTransforms).apply(tall, P, sigma, Vh)
+        P, sigma, Qh = decompose("polar", tall, driver, check_finite)
+        U: Tensor = select(_Polar, _PolarTransforms).apply(tall, P, sigma, Qh)
         U = U.mH if wide else U
-        H = U.mH @ M
+        H = precise_matmul(U.mH, M)
         H = (H + H.mH) * 0.5
         return Polar(U.to(A.dtype), H.to(A.dtype))
 
@@ -65,7 +60,8 @@ def procrustes(A: Tensor, B: Tensor, *, driver: str | None = None, check_finite:
     """The orthogonal matrix Q that brings A closest to B: argmin ‖A Q − B‖ over Qᴴ Q = I, the polar factor of Aᴴ B.
 
     Args:
-        A, B: points as rows, (..., m, n). Reflections are allowed; centre the points first if they may be translated.
+        A, B: points as rows, (..., m, n); batches broadcast. Reflections are allowed; centre the points first if they
+            may be translated.
         driver, check_finite: as in :func:`eigengrad.svd`.
 
     Returns:
@@ -78,40 +74,30 @@ def procrustes(A: Tensor, B: Tensor, *, driver: str | None = None, check_finite:
     True
     """
     check_matrix("procrustes", A, square=False)
-    check_matrix("procrustes", B, square=False)
+    check_matrix("procrustes", B, square=False, argument="B")
+    if A.dtype != B.dtype:
+        raise TypeError(f"procrustes: A and B must have the same type; got {A.dtype} and {B.dtype}")
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(f"procrustes: A and B must have the same (m, n); got {tuple(A.shape)} and {tuple(B.shape)}")
     with full_precision(A):
-        cross = widen(A).mH @ widen(B)
-    return polar(cross, driver=driver, check_finite=check_finite).U.to(A.dtype)
+        # Q does not depend on the scale of either, but the product of two small or large ones leaves the range.
+        X, Y = torch.broadcast_tensors(_unit_scale(widen(A)), _unit_scale(widen(B)))
+        return polar(precise_matmul(X.mH, Y), driver=driver, check_finite=check_finite).U.to(A.dtype)
 
 
-@dataclass(frozen=True)
-class _SumOfRoots(Sqrt):
-    """The square root with f[x, y] = 0 where x and y are both zero, to round-off in their roots."""
-
-    def first(self, x: Tensor, y: Tensor) -> Tensor:
-        total = torch.sqrt(x) + torch.sqrt(y)
-        largest = total.amax((-2, -1), keepdim=True)
-        apart = total > largest * (total.shape[-1] * torch.finfo(total.dtype).eps)
-        return torch.where(apart, 1.0 / torch.where(apart, total, torch.ones_like(total)), torch.zeros_like(total))
-
-
-@dataclass(frozen=True)
-class _PseudoInvSqrt(InvSqrt):
-    """The inverse square root, 0 where the root is zero to round-off."""
-
-    def value(self, x: Tensor) -> Tensor:
-        root = torch.sqrt(x)
-        apart = root > root.amax(-1, keepdim=True) * (root.shape[-1] * torch.finfo(root.dtype).eps)
-        return torch.where(apart, 1.0 / torch.where(apart, root, torch.ones_like(root)), torch.zeros_like(root))
+def _unit_scale(A: Tensor) -> Tensor:
+    """A divided by its largest entry (a constant), per matrix."""
+    if A.numel() == 0:
+        return A
+    largest = A.detach().abs().amax((-2, -1), keepdim=True)
+    return A / torch.where(largest > 0, largest, torch.ones_like(largest))
 
 
 class _Polar(Function):
-    """U = P Qᴴ for tall A = P diag(σ) Qᴴ.
+    """U = P Qᴴ for tall A = P diag(σ) Qᴴ = U H.
 
-    From A = U H follows, for C = Uᴴ G − Gᴴ U, the solution Y of the Lyapunov equation H Y + Y H = C, and
-    gA = U Y + (I − U Uᴴ) G H⁻¹. As H = (Aᴴ A)^½, Y is the derivative of the square root at Aᴴ A, known to every order.
+    For C = Uᴴ G − Gᴴ U, with Y the solution of the Lyapunov equation H Y + Y H = C: gA = U Y + (I − U Uᴴ) G H⁻¹.
+    Both terms are differentiable functions of A, U and G again, so every order follows.
     """
 
     @staticmethod
@@ -127,26 +113,69 @@ class _Polar(Function):
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
         A, U, sigma, Qh = ctx.saved_tensors
-        with full_precision(U):
-            return _derivative(A, U, sigma, Qh, U.mH @ G, G), None, None, None
+        return _derivative(A, U, sigma, Qh, G), None, None, None
 
 
 class _PolarTransforms(_Polar, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         A, U, sigma, Qh = ctx.saved_tensors
-        with full_precision(U):
-            return _derivative(A, U, sigma, Qh, U.mH @ dA, dA)
+        return _derivative(A, U, sigma, Qh, dA)
 
 
-def _derivative(A: Tensor, U: Tensor, sigma: Tensor, Qh: Tensor, UhE: Tensor, E: Tensor) -> Tensor:
+def _derivative(A: Tensor, U: Tensor, sigma: Tensor, Qh: Tensor, E: Tensor) -> Tensor:
     """The derivative of U in direction E; it is self-adjoint, so the backward pass is the same."""
-    # σ is brought to 1 before it is squared: squares of small numbers underflow.
-    scale = sigma.amax(-1)[..., None, None] if sigma.shape[-1] else torch.ones_like(UhE[..., :1, :1].real)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    scaled = A / scale
-    gram, L, V = scaled.mH @ scaled, (sigma / scale[..., 0]) ** 2, Qh.mH
-    result = U @ directional(gram, (UhE - UhE.mH) / scale, L, V, _SumOfRoots())
-    if U.shape[-2] > U.shape[-1]:
-        result = result + (E - U @ UhE) / scale @ spectral(gram, L, V, _PseudoInvSqrt())
-    return result
+    if A.numel() == 0:
+        return torch.zeros_like(E)
+    with full_precision(U):
+        H = U.mH @ A
+        H = (H + H.mH) * 0.5
+        UhE = U.mH @ E
+        result = U @ _solve(H, UhE - UhE.mH, sigma, Qh, True)
+        if U.shape[-2] > U.shape[-1]:
+            result = result + _solve(H, E - U @ UhE, sigma, Qh, False)
+        return result
+
+
+def _solve(H: Tensor, C: Tensor, sigma: Tensor, Qh: Tensor, lyapunov: bool) -> Tensor:
+    """The solution X of H X + X H = C if ``lyapunov``, of X H = C otherwise, as a function of H and C.
+
+    H = Q diag(σ) Qᴴ. Where a divisor is zero to round-off, H determines nothing and X has no such component.
+    """
+    X: Tensor = select(_Solve, _SolveTransforms).apply(H, C, sigma, Qh, lyapunov)
+    return X
+
+
+class _Solve(Function):
+    @staticmethod
+    def forward(H: Tensor, C: Tensor, sigma: Tensor, Qh: Tensor, lyapunov: bool) -> Any:
+        divisor = sigma.unsqueeze(-2) + sigma.unsqueeze(-1) if lyapunov else sigma.unsqueeze(-2)
+        zero = divisor <= sigma[..., :1, None] * (sigma.shape[-1] * torch.finfo(sigma.dtype).eps)
+        inverse = torch.where(zero, torch.zeros_like(divisor), 1.0 / divisor)
+        X = (C @ Qh.mH) * inverse if not lyapunov else Qh.mH @ ((Qh @ C @ Qh.mH) * inverse)
+        return X @ Qh
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        H, _, sigma, Qh, ctx.lyapunov = inputs
+        ctx.save_for_backward(H, output, sigma, Qh)
+        ctx.save_for_forward(H, output, sigma, Qh)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> Any:
+        H, X, sigma, Qh = ctx.saved_tensors
+        with full_precision(X):
+            Y = _solve(H, G, sigma, Qh, ctx.lyapunov)
+            gH = X.mH @ Y + Y @ X.mH if ctx.lyapunov else X.mH @ Y
+            return (gH + gH.mH) * -0.5, Y, None, None, None
+
+
+class _SolveTransforms(_Solve, Batched):
+    @staticmethod
+    def jvp(ctx: Any, dH: Tensor | None, dC: Tensor | None, *_: None) -> Any:
+        H, X, sigma, Qh = ctx.saved_tensors
+        with full_precision(X):
+            right = torch.zeros_like(X) if dC is None else dC
+            if dH is not None:
+                right = right - X @ dH - dH @ X if ctx.lyapunov else right - X @ dH
+            return _solve(H, right, sigma, Qh, ctx.lyapunov)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._arguments import require_number
 from ..gradients import GradientRule
-from .divided_differences import ScalarFunction, where_tied
+from .divided_differences import SmoothFunction, where_tied
 from .log import log_ratio
 from .spectral import apply
 
@@ -17,11 +17,11 @@ __all__ = ["Power", "matrix_power"]
 
 
 @dataclass(frozen=True)
-class Power(ScalarFunction):
+class Power(SmoothFunction):
     """x^p for x ≥ 0, through the ratio of the points.
 
-    With a ≥ b and t = log(a/b): f[a, b] = a^(p−1) (1 − e^(−pt))/(1 − e^(−t)), every factor by expm1. For p < 0 the same
-    with the roles of a and b exchanged, which keeps the exponentials from overflowing.
+    With a ≥ b and t = log(a/b): f[a, b] = a^(p−1) (1 − e^(−pt)) a/(a − b), and for p < 0, to keep the exponential from
+    overflowing, b^p (e^(pt) − 1)/(a − b). Both through expm1; the difference a − b is exact where it is small.
     """
 
     exponent: float
@@ -36,10 +36,14 @@ class Power(ScalarFunction):
     def first(self, x: Tensor, y: Tensor) -> Tensor:
         p = self.exponent
         a, b = torch.maximum(x, y), torch.minimum(x, y)
-        base, sign = (a, -1.0) if p >= 0 else (b, 1.0)
+        if p == 0:
+            return torch.zeros_like(a)
         t = log_ratio(a, b)
-        factor = where_tied(t, torch.full_like(t, p), lambda t: torch.expm1(sign * p * t) / torch.expm1(sign * t))
-        return base ** (p - 1) * factor
+        return where_tied(
+            a - b,
+            p * a ** (p - 1),
+            lambda gap: a ** (p - 1) * (torch.expm1(-p * t) / (-gap / a)) if p > 0 else b**p * torch.expm1(p * t) / gap,
+        )
 
     def curvature(self, x: Tensor) -> Tensor:
         p = self.exponent

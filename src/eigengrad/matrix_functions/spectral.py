@@ -21,12 +21,14 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .._arguments import require_non_negative
-from .._inputs import check_matrix, full_precision, is_concrete, widen
+from .._inputs import check_matrix, full_precision, is_concrete, matmul, transforming, widen
+from .._matmul import precise_matmul
 from .._transforms import Batched, select
-from ..eigh import eigh
+from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
-from .divided_differences import ScalarFunction
+from ..gradients.rule import round_off
+from .divided_differences import ScalarFunction, SmoothFunction
 
 __all__ = ["apply", "directional", "spectral"]
 
@@ -55,29 +57,51 @@ def apply(
     with full_precision(A):
         M = widen(A)
         if gradient == "exact":
-            L, V = eigh(M.detach(), gradient="mask", driver=driver, check_finite=check_finite)
-            S = spectral(M, _in_domain(name, f, L, eps), V, f)
+            L, V = decompose(name, M, driver, check_finite)
+            S = spectral(M, _into_domain(name, f, L, eps), V, f)
         else:
             L, V = eigh(M, gradient=gradient, driver=driver, check_finite=check_finite)
-            S = (V * f.value(_in_domain(name, f, L, eps)).unsqueeze(-2)) @ V.mH
-        return S.to(A.dtype)
+            S = precise_matmul(V * f.value(_into_domain(name, f, L, eps)).unsqueeze(-2), V.mH)
+        return S if M is A else S.to(A.dtype)
 
 
-def _in_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
+def _into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
     """The eigenvalues of A + eps·I clamped at eps, or an error that names the matrix that f is not defined for."""
     if eps > 0:
         return (L + eps).clamp(min=eps)
-    if f.domain == "real" or L.shape[-1] == 0:
+    if f.domain == "real" or L.numel() == 0:
         return L
-    scale = L.abs().amax(-1)
-    if L.device.type == "cpu" and is_concrete(L):
-        roundoff = L.shape[-1] * torch.finfo(L.dtype).eps * scale
-        lowest = L[..., 0]
-        outside = lowest <= 0 if f.domain == "positive" else lowest < -roundoff
-        if outside.any():
-            index = first_index(outside)
-            raise DomainError(name, index, float(lowest[index]), f"a {f.domain} spectrum")
+    if transforming():
+        _Domain.apply(L.detach(), name, f.domain)
+    elif _is_inside(L, name, f.domain):
+        return L
     return L.clamp(min=0)
+
+
+def _is_inside(L: Tensor, name: str, domain: str) -> bool:
+    """Whether all eigenvalues are positive; an error where they are outside the domain by more than round-off."""
+    if not L.is_cpu or not is_concrete(L):
+        return False
+    if L.min().item() > 0:
+        return True
+    lowest = L[..., 0]
+    outside = lowest <= 0 if domain == "positive" else lowest < -round_off(L)[..., 0]
+    if outside.any():
+        index = first_index(outside)
+        raise DomainError(name, index, float(lowest[index]), f"a {domain} spectrum")
+    return False
+
+
+class _Domain(Batched):
+    """The check as an autograd function: in its forward the numbers can be looked at even inside a transform."""
+
+    @staticmethod
+    def forward(L: Tensor, name: str, domain: str) -> Any:
+        _is_inside(L, name, domain)
+        return torch.empty_like(L)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
 
 
 def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
@@ -101,19 +125,22 @@ def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFun
     """
     if isinstance(f, ClosedForm):
         return f.bilinear(A, E, P, L, V)
+    if not isinstance(f, SmoothFunction):
+        raise NotImplementedError(f"second derivatives of {type(f).__name__} are not available")
     B: Tensor = select(_Bilinear, _BilinearTransforms).apply(A, E, P, L, V, f)
     return B
 
 
 def _directional(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     F = f.first(L.unsqueeze(-1), L.unsqueeze(-2))
-    return V @ (F * (V.mH @ E @ V)) @ V.mH
+    Vh = V.mH
+    return matmul(matmul(V, F * matmul(matmul(Vh, E), V)), Vh)
 
 
 class _Spectral(Function):
     @staticmethod
     def forward(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
-        return (V * f.value(L).unsqueeze(-2)) @ V.mH
+        return matmul(V * f.value(L).unsqueeze(-2), V.mH)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -170,7 +197,7 @@ class _DirectionalTransforms(_Directional, Batched):
 
 class _Bilinear(Function):
     @staticmethod
-    def forward(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
+    def forward(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: SmoothFunction) -> Any:
         x, y, z = L[..., :, None, None], L[..., None, :, None], L[..., None, None, :]
         F = f.second(x, z, y)  # [i, k, j]
         E, P = V.mH @ E @ V, V.mH @ P @ V
@@ -184,8 +211,8 @@ class _Bilinear(Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise NotImplementedError(
-            f"third derivatives of {ctx.f!r} are not available; matrix_sqrt and "
-            "matrix_inv_sqrt have derivatives of every order"
+            f"third derivatives of {type(ctx.f).__name__} are not available; matrix_sqrt and matrix_inv_sqrt "
+            "have derivatives of every order"
         )
 
 

@@ -26,13 +26,6 @@ class Sqrt(ScalarFunction):
     def first(self, x: Tensor, y: Tensor) -> Tensor:
         return 1.0 / (torch.sqrt(x) + torch.sqrt(y))
 
-    def curvature(self, x: Tensor) -> Tensor:
-        return -0.25 * x**-1.5
-
-    def second(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        p, q, r = torch.sqrt(x), torch.sqrt(y), torch.sqrt(z)
-        return -1.0 / ((p + q) * (q + r) * (r + p))
-
     def bilinear(self, A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor) -> Tensor:
         """The derivative X solves S X + X S = E, a Lyapunov equation, and so does the second: every order follows."""
         X, Y = directional(A, E, L, V, self), directional(A, P, L, V, self)

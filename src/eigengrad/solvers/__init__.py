@@ -17,7 +17,7 @@ from .._inputs import is_concrete, real_dtype
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, choose, first_index
 from . import lapack
 
-__all__ = ["DRIVERS", "Driver", "eigh", "resolve", "svd"]
+__all__ = ["DRIVERS", "Driver", "eigh", "require_finite", "resolve", "svd"]
 
 
 Decomposition = TypeVar("Decomposition", bound=tuple[Tensor, ...])
@@ -42,22 +42,35 @@ def resolve(driver: str | None) -> str:
     return driver
 
 
-def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (ascending) and eigenvectors of Hermitian ``A``: (..., n, n) to (..., n) and (..., n, n)."""
-    _check_finite("eigh", A, check_finite, UPLO)
-    return _retry("eigh", lambda M: DRIVERS[driver].eigh(M, UPLO), A)
+def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None, function: str = "eigh") -> tuple[Tensor, Tensor]:
+    """Eigenvalues (ascending) and eigenvectors of Hermitian ``A``: (..., n, n) to (..., n) and (..., n, n).
+
+    ``function`` is what errors name: what the user called.
+    """
+    require_finite(function, A, check_finite, UPLO)
+    solve = DRIVERS[driver].eigh
+    try:
+        return solve(A, UPLO)
+    except LinAlgError:
+        return _once_more(function, lambda M: solve(M, UPLO), A)
 
 
-def svd(A: Tensor, full_matrices: bool, driver: str, check_finite: bool | None) -> tuple[Tensor, Tensor, Tensor]:
+def svd(
+    A: Tensor, full_matrices: bool, driver: str, check_finite: bool | None, function: str = "svd"
+) -> tuple[Tensor, Tensor, Tensor]:
     """Singular value decomposition of ``A``: (..., m, n), singular values descending."""
-    _check_finite("svd", A, check_finite)
-    return _retry("svd", lambda M: DRIVERS[driver].svd(M, full_matrices), A)
+    require_finite(function, A, check_finite)
+    solve = DRIVERS[driver].svd
+    try:
+        return solve(A, full_matrices)
+    except LinAlgError:
+        return _once_more(function, lambda M: solve(M, full_matrices), A)
 
 
-def _check_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | None = None) -> None:
+def require_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | None = None) -> None:
     """Name the first matrix with NaN or infinity. By default on the CPU only: elsewhere it costs a sync."""
     if wanted is None:
-        wanted = A.device.type == "cpu"
+        wanted = A.is_cpu
     # One sum sees every NaN and infinity; only where it is not finite are the entries looked at, because it
     # may have overflowed, or met a NaN in the triangle that UPLO says is never read.
     if not wanted or not is_concrete(A) or cmath.isfinite(A.sum().item()):
@@ -70,13 +83,8 @@ def _check_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | Non
         raise NonFiniteError(function, index, int(bad[index].sum()))
 
 
-def _retry(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
-    """Solve; if that fails to converge, once more in float64; if that fails too, say which matrix."""
-    try:
-        return solve(A)
-    except LinAlgError:
-        if not is_concrete(A):
-            raise
+def _once_more(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
+    """After a failure to converge: again in float64, and if that fails too, say which matrix."""
     wide = A.to(torch.complex128 if A.is_complex() else torch.float64)
     try:
         result = solve(wide)

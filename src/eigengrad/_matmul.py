@@ -1,0 +1,51 @@
+"""Matrix products for code that is differentiated step by step.
+
+A backward pass may run under autocast, where the derivative of ``A @ B`` would be computed in half precision. This
+product keeps the precision of its factors in every derivative.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.autograd import Function
+
+from ._inputs import full_precision
+from ._transforms import Batched, select
+
+__all__ = ["precise_matmul"]
+
+
+def precise_matmul(A: Tensor, B: Tensor) -> Tensor:
+    """A @ B for factors of the same batch shape."""
+    with full_precision(A):
+        product: Tensor = select(_Matmul, _MatmulTransforms).apply(A, B)
+        return product
+
+
+class _Matmul(Function):
+    @staticmethod
+    def forward(A: Tensor, B: Tensor) -> Any:
+        return A @ B
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> Any:
+        A, B = ctx.saved_tensors
+        needs_A, needs_B = ctx.needs_input_grad
+        return precise_matmul(G, B.mH) if needs_A else None, precise_matmul(A.mH, G) if needs_B else None
+
+
+class _MatmulTransforms(_Matmul, Batched):
+    @staticmethod
+    def jvp(ctx: Any, dA: Tensor | None, dB: Tensor | None) -> Any:
+        A, B = ctx.saved_tensors
+        if dA is None:
+            return None if dB is None else precise_matmul(A, dB)
+        product = precise_matmul(dA, B)
+        return product if dB is None else product + precise_matmul(A, dB)

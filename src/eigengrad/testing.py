@@ -1,0 +1,206 @@
+"""What tests of a gradient rule need: matrices with a given spectrum, spectra that break things, one identity.
+
+>>> import torch, eigengrad as eg
+>>> from eigengrad.testing import SPECTRA, adjoint_defect, random_hermitian
+>>> generator = torch.Generator().manual_seed(0)
+>>> A = random_hermitian(SPECTRA["ties"]((5,), generator), generator)
+>>> adjoint_defect(lambda A: eg.eigh(A, gradient="taylor"), A, generator) < 1e-10
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "SPECTRA",
+    "Spectrum",
+    "adjoint_defect",
+    "random_cotangents",
+    "random_hermitian",
+    "random_matrix",
+    "random_unitary",
+]
+
+#: From a shape (..., n) and a source of randomness to ascending float64 eigenvalues of that shape.
+Spectrum = Callable[[Sequence[int], torch.Generator], Tensor]
+
+
+def random_unitary(
+    shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float64, columns: int | None = None
+) -> Tensor:
+    """Orthonormal columns from the uniform (Haar) distribution.
+
+    Args:
+        shape: (..., n).
+        generator: source of randomness.
+        dtype: float64 for orthogonal matrices, complex128 for unitary ones.
+        columns: how many, n if ``None``.
+
+    Returns:
+        (..., n, columns).
+    """
+    Q, R = torch.linalg.qr(torch.randn(*shape, columns or shape[-1], generator=generator, dtype=dtype))
+    diagonal = torch.diagonal(R, dim1=-2, dim2=-1)
+    phases: Tensor = diagonal / diagonal.abs()
+    unitary: Tensor = Q * phases.unsqueeze(-2)
+    return unitary
+
+
+def random_hermitian(
+    eigenvalues: Tensor, generator: torch.Generator, dtype: torch.dtype = torch.float64, *, rotate: bool = True
+) -> Tensor:
+    """A Hermitian matrix with the given eigenvalues.
+
+    Args:
+        eigenvalues: (..., n).
+        generator: source of randomness.
+        dtype: of the result; everything before the last rounding is done in double precision.
+        rotate: in a random basis, where ties hold up to round-off; without it diagonal, where they hold exactly.
+
+    Returns:
+        (..., n, n), equal to its adjoint to the last bit.
+    """
+    double = torch.complex128 if dtype.is_complex else torch.float64
+    values = eigenvalues.to(double)
+    if not rotate:
+        return torch.diag_embed(values).to(dtype)
+    V = random_unitary(values.shape, generator, double)
+    A = (V * values.unsqueeze(-2)) @ V.mH
+    return ((A + A.mH) * 0.5).to(dtype)
+
+
+def random_matrix(
+    singular_values: Tensor, m: int, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """A rectangular matrix with the given singular values: (..., min(m, n)) to (..., m, n)."""
+    double = torch.complex128 if dtype.is_complex else torch.float64
+    batch, k = singular_values.shape[:-1], min(m, n)
+    U, V = (random_unitary((*batch, size), generator, double, k) for size in (m, n))
+    return ((U * singular_values.to(double).unsqueeze(-2)) @ V.mH).to(dtype)
+
+
+def _uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    return torch.rand(*shape, generator=generator, dtype=torch.float64).sort(-1).values
+
+
+def _separated(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """1/n, 2/n, … 1, moved by at most a quarter of their distance."""
+    n = shape[-1]
+    steps = torch.arange(1, n + 1, dtype=torch.float64)
+    return (steps + 0.5 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 0.25) / n
+
+
+def _ties(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Small integers over 8, about two eigenvalues to each."""
+    values = torch.randint(1, max(2, shape[-1] // 2 + 1), tuple(shape), generator=generator)
+    return (values.double() / 8).sort(-1).values
+
+
+def _cluster(gap: float) -> Spectrum:
+    """Ties pulled apart by random distances of at most ``gap``."""
+
+    def spectrum(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        return (_ties(shape, generator) + gap * _uniform(shape, generator)).sort(-1).values
+
+    return spectrum
+
+
+def _rank(share: float) -> Spectrum:
+    """Zeros, but for the ``share`` of the eigenvalues (at least one) that is separated."""
+
+    def spectrum(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        values = _separated(shape, generator)
+        zeros = shape[-1] - max(1, int(share * shape[-1]))
+        return torch.where(torch.arange(shape[-1]) < zeros, torch.zeros_like(values), values)
+
+    return spectrum
+
+
+def _graded(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """1, and the others anywhere between 1e-14 and 1 on a logarithmic scale."""
+    exponents = -14 * _uniform(shape, generator)
+    return (10.0 ** (exponents - exponents.amax(-1, keepdim=True))).sort(-1).values
+
+
+def _constant(value: float) -> Spectrum:
+    return lambda shape, generator: torch.full(tuple(shape), value, dtype=torch.float64)
+
+
+def _scaled(factor: float, spectrum: Spectrum) -> Spectrum:
+    return lambda shape, generator: (factor * spectrum(shape, generator)).sort(-1).values
+
+
+#: Spectra by name, of unit scale unless they say otherwise. All but the first are adversarial.
+SPECTRA: dict[str, Spectrum] = {
+    "separated": _separated,
+    "ties": _ties,
+    **{f"cluster {gap:g}": _cluster(gap) for gap in (1e-16, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3)},
+    "rank one": _rank(0.0),
+    "half rank": _rank(0.5),
+    "zeros": _constant(0.0),
+    "identity": _constant(1.0),
+    "clamped": lambda shape, generator: _uniform(shape, generator).pow(4).clamp(min=1e-2),
+    "negative": _scaled(-1.0, _cluster(1e-8)),
+    "indefinite": lambda shape, generator: _uniform(shape, generator) - 0.5,
+    "mirrored": lambda shape, generator: torch.linspace(-1, 1, shape[-1], dtype=torch.float64).expand(*shape).clone(),
+    "graded": _graded,
+    **{f"{s:g} cluster": _scaled(s, _cluster(1e-6)) for s in (1e-30, 1e30)},
+    **{f"{s:g} half rank": _scaled(s, _rank(0.5)) for s in (1e-30, 1e30)},
+    **{f"{s:g} indefinite": _scaled(s, lambda *a: _uniform(*a) - 0.5) for s in (1e-30, 1e30)},
+}
+
+
+def random_cotangents(outputs: Sequence[Tensor], scale: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Random gradients for the outputs of ``eigh`` (λ, V) or ``svd`` (U, σ, Vᴴ).
+
+    Those of the values are divided by ``scale`` (broadcast against them), so that values and vectors weigh the same
+    whatever the scale of the matrix. For complex vectors the part that only the arbitrary phase could feel is left out.
+    """
+    cotangents = [torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in outputs]
+    values = 0 if len(outputs) == 2 else 1
+    cotangents[values] = cotangents[values] / scale
+    V, gV = (outputs[1], cotangents[1]) if len(outputs) == 2 else (outputs[0], cotangents[0])
+    if V.is_complex():
+        k = outputs[values].shape[-1]
+        felt = torch.diagonal(V.mH @ gV, dim1=-2, dim2=-1).imag[..., :k]
+        if len(outputs) == 3:
+            felt = felt + torch.diagonal(outputs[2] @ cotangents[2].mH, dim1=-2, dim2=-1).imag[..., :k]
+        gV[..., :k] -= 1j * V[..., :k] * felt.unsqueeze(-2)
+    return tuple(cotangents)
+
+
+def adjoint_defect(
+    function: Callable[[Tensor], tuple[Tensor, ...]], A: Tensor, generator: torch.Generator, *, hermitian: bool = True
+) -> float:
+    """How far reverse mode is from the adjoint of forward mode: |⟨gA, dA⟩ − ⟨(gλ, gV), (dλ, dV)⟩| / (‖gA‖ ‖dA‖).
+
+    Args:
+        function: ``eigh`` or ``svd`` with its rule, from one matrix or a batch to its outputs.
+        A: (..., m, n).
+        generator: source of the random gA's and dA's.
+        hermitian: whether dA is to be Hermitian.
+
+    Returns:
+        The largest over the batch; 0 where the gradient vanishes and the identity holds.
+    """
+    scale = A.abs().amax((-2, -1), keepdim=True)
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    dA = torch.randn(A.shape, generator=generator, dtype=A.dtype) * scale
+    dA = (dA + dA.mH) * 0.5 if hermitian else dA
+    outputs, tangents, *_ = torch.func.jvp(lambda A: tuple(function(A)), (A,), (dA,))
+    cotangents = random_cotangents(outputs, scale[..., 0], generator)
+    B = A.detach().clone().requires_grad_()
+    (gA,) = torch.autograd.grad(tuple(function(B)), B, cotangents)
+
+    def inner(x: Tensor, y: Tensor) -> Tensor:
+        dimensions = tuple(range(A.ndim - 2, x.ndim))
+        return (x.conj() * y).real.sum(dimensions)
+
+    forward = torch.stack([inner(g, d) for g, d in zip(cotangents, tangents, strict=True)]).sum(0)
+    size = torch.sqrt(inner(gA, gA)) * torch.sqrt(inner(dA, dA))
+    defect = (inner(gA, dA) - forward).abs() / torch.where(size > 0, size, torch.ones_like(size))
+    return float(defect.max())

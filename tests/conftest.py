@@ -1,0 +1,23 @@
+"""What every test shares: one thread, a seeded source of randomness, and the modules beside the tests."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def dynamo():
+    """A compiler without memory of other tests."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -1,0 +1,44 @@
+"""A quick run of ``make fuzz``, and that it would notice."""
+
+import pytest
+import torch
+
+import eigengrad as eg
+import fuzz
+from eigengrad.gradients import RULES
+
+SEED = 1
+BATCHES = [number for number in range(63) if fuzz.shape(number)[0] in (2, 3, 5, 8, 12, 19, 32, 64)]
+
+
+def small_batch(number, monkeypatch):
+    monkeypatch.setattr(fuzz, "LARGEST_BATCH", 400)
+    return fuzz.run_batch(SEED, number)
+
+
+@pytest.mark.parametrize("number", BATCHES)
+def test_no_gradient_is_nan_or_infinite(number, monkeypatch):
+    counts, failures = small_batch(number, monkeypatch)
+    assert counts["matrices"] >= 4
+    assert not failures
+
+
+def test_every_rule_but_exact_and_every_function_is_fuzzed(monkeypatch):
+    counts, _ = small_batch(0, monkeypatch)
+    for rule in {type(rule).__name__ for rule in RULES.values()} - {"Exact"}:
+        assert any(f"eigh, {rule}(" in name for name in counts)
+    for function in ("matrix_sqrt", "matrix_inv_sqrt", "matrix_power", "matrix_log", "matrix_exp", "polar"):
+        assert any(function in name for name in counts)
+
+
+def test_a_gradient_that_is_not_finite_is_noticed_and_named(monkeypatch):
+    monkeypatch.setattr(fuzz, "RULES", [eg.Exact()])
+    _, failures = small_batch(0, monkeypatch)
+    assert any(failure.startswith("eigh, Exact(): batch 0: n = 2,") and "not finite" in failure for failure in failures)
+
+
+def test_batch_is_determined_by_seed_and_number():
+    first, again, other = (fuzz.make_batch(seed, 40) for seed in (3, 3, 4))
+    assert torch.equal(first.hermitian, again.hermitian)
+    assert torch.equal(first.rectangular, again.rectangular)
+    assert not torch.equal(first.hermitian, other.hermitian)

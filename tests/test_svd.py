@@ -1,0 +1,283 @@
+"""svd as a drop-in for torch.linalg.svd: values, the exact gradient, rank deficiency, and its relation to eigh."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import eigengrad as eg
+from eigengrad.testing import SPECTRA, random_cotangents, random_hermitian, random_matrix, random_unitary
+from rules_matrix import DTYPES, PAIR_RULES, Case
+
+SHAPES = [(4, 4), (6, 3), (3, 6)]
+DOUBLE = [torch.float64, torch.complex128]
+REGULAR = [case for case in PAIR_RULES if case.regular]
+
+
+def singular_values(name, k, generator):
+    return SPECTRA[name]((k,), generator).abs().sort(descending=True).values
+
+
+def matrix(m, n, generator, dtype=torch.float64, spectrum="separated"):
+    return random_matrix(singular_values(spectrum, min(m, n), generator), m, n, generator, dtype)
+
+
+def gradient(A, full_matrices=False, **arguments):
+    """gA for incoming gradients that are random, but the same in every call."""
+    A = A.detach().clone().requires_grad_()
+    outputs = tuple(eg.svd(A, full_matrices, **arguments))
+    scale = outputs[1].detach().amax(-1, keepdim=True)
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    cotangents = random_cotangents([x.detach() for x in outputs], scale, torch.Generator().manual_seed(7))
+    return torch.autograd.grad(outputs, A, cotangents)[0]
+
+
+# Values -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("full_matrices", [True, False], ids=["full", "thin"])
+@pytest.mark.parametrize(
+    "shape", [(4, 4), (6, 3), (3, 6), (1, 1), (1, 5), (0, 3), (3, 0), (2, 0, 3, 2), (2, 3, 5, 4)], ids=str
+)
+def test_values_are_those_of_torch_for_every_shape(shape, full_matrices, dtype, generator):
+    A = torch.randn(shape, generator=generator, dtype=dtype)
+    actual, expected = eg.svd(A, full_matrices), torch.linalg.svd(A, full_matrices)
+    assert isinstance(actual, torch.return_types.linalg_svd)
+    for x, y in zip(actual, expected, strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+    tolerance = 100 * torch.finfo(dtype).eps
+    torch.testing.assert_close(actual.S, expected.S, rtol=tolerance, atol=tolerance)
+    k = min(shape[-2:])
+    product = (actual.U[..., :k] * actual.S.unsqueeze(-2)) @ actual.Vh[..., :k, :]
+    torch.testing.assert_close(product, A, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("full_matrices", [True, False], ids=["full", "thin"])
+@pytest.mark.parametrize("case", PAIR_RULES, ids=str)
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 1), (0, 3, 2), (2, 0, 4)], ids=str)
+def test_degenerate_shapes_have_gradients_in_both_modes(shape, case, full_matrices):
+    A = torch.ones(shape, dtype=torch.float64, requires_grad=True)
+    sum(x.sum() for x in eg.svd(A, full_matrices, gradient=case.rule)).backward()
+    torch.testing.assert_close(A.grad, torch.ones_like(A))  # where A has entries, it is 1×1 and its own singular value
+    function = lambda A: tuple(eg.svd(A, full_matrices, gradient=case.rule))  # noqa: E731
+    dU, dS, dVh = torch.func.jvp(function, (A.detach(),), (torch.ones_like(A),))[1]
+    torch.testing.assert_close(dS, torch.ones_like(dS))
+    assert dU.abs().sum() == dVh.abs().sum() == 0
+
+
+# The exact gradient -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DOUBLE, ids=str)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_exact_gradient_agrees_with_finite_differences_to_second_order(m, n, dtype, generator):
+    A = matrix(m, n, generator, dtype).requires_grad_()
+
+    def function(A):
+        U, S, Vh = eg.svd(A, full_matrices=False, gradient="exact")
+        return S, U.abs() ** 2, Vh.abs() ** 2, U[:, :2] @ Vh[:2]
+
+    assert gradcheck(function, A, check_forward_ad=True)
+    assert gradgradcheck(function, A, check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize("dtype", DOUBLE, ids=str)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_gradients_may_be_batched(m, n, dtype, generator):
+    """torch.autograd.grad(is_grads_batched=True), as torch.autograd.functional.jacobian(vectorize=True) uses it."""
+    A = matrix(m, n, generator, dtype).requires_grad_()
+    U, _, Vh = eg.svd(A, full_matrices=False, gradient="exact")
+    product = U[:, :2] @ Vh[:2]
+    cotangents = torch.randn(3, m, n, generator=generator, dtype=dtype)
+    expected = torch.stack([torch.autograd.grad(product, A, g, retain_graph=True)[0] for g in cotangents])
+    (actual,) = torch.autograd.grad(product, A, cotangents, is_grads_batched=True)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", DOUBLE, ids=str)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_exact_gradient_of_full_matrices_agrees_with_finite_differences(m, n, dtype, generator):
+    """For losses of the projector on the additional columns: more the decomposition does not determine."""
+    A = matrix(m, n, generator, dtype).requires_grad_()
+    k = min(m, n)
+
+    def function(A):
+        U, S, Vh = eg.svd(A, full_matrices=True, gradient="exact")
+        rest_u, rest_v = U[:, k:], Vh[k:].mH
+        return S, U[:, :k].abs() ** 2, Vh[:k].abs() ** 2, rest_u @ rest_u.mH, rest_v @ rest_v.mH, U[:, :1] @ Vh[:1]
+
+    assert gradcheck(function, A, check_forward_ad=True)
+    assert gradgradcheck(function, A)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in PAIR_RULES if isinstance(case.rule, eg.Exact | eg.Mask) and case.rule != eg.Mask(1e-2)],
+    ids=str,
+)
+def test_gradient_is_that_of_torch_for_separated_full_rank(case, m, n, dtype, generator):
+    A = matrix(m, n, generator, dtype).requires_grad_()
+    outputs = torch.linalg.svd(A, full_matrices=False)
+    cotangents = random_cotangents([x.detach() for x in outputs], torch.ones(()), generator)
+    (expected,) = torch.autograd.grad(outputs, A, cotangents)
+    (actual,) = torch.autograd.grad(eg.svd(A, full_matrices=False, gradient=case.rule), A, cotangents)
+    tolerance = 1e3 * torch.finfo(dtype).eps * float(expected.abs().max())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DOUBLE, ids=str)
+def test_truncate_that_keeps_everything_of_a_square_matrix_is_exact(dtype, generator):
+    A = matrix(4, 4, generator, dtype)
+    torch.testing.assert_close(gradient(A, gradient=eg.Truncate(rank=4)), gradient(A, gradient="exact"))
+
+
+@pytest.mark.parametrize("dtype", DOUBLE, ids=str)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_taylor_tends_to_exact_with_its_degree(m, n, dtype, generator):
+    """What is missing of the largest term is q^(2(K+1)) for the two closest singular values, of ratio q."""
+    A = matrix(m, n, generator, dtype)
+    S = torch.linalg.svdvals(A)
+    q = float((S[1:] / S[:-1]).max())
+    exact = gradient(A, gradient="exact")
+    for degree in (3, 9, 30):
+        error = (gradient(A, gradient=eg.Taylor(degree)) - exact).norm() / exact.norm()
+        assert error < 10 * q ** (2 * degree + 2) + 1e-12
+
+
+# Ties and rank deficiency -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("full_matrices", [True, False], ids=["full", "thin"])
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+@pytest.mark.parametrize("case", REGULAR, ids=str)
+def test_gradient_is_finite_at_every_spectrum(case, m, n, full_matrices, generator):
+    for name in SPECTRA:
+        for dtype in DTYPES:
+            A = matrix(m, n, generator, dtype, name)
+            assert gradient(A, full_matrices, gradient=case.rule).isfinite().all(), (name, dtype)
+
+
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+@pytest.mark.parametrize("case", REGULAR, ids=str)
+def test_gradient_is_finite_at_exact_zeros_ones_and_a_single_row(case, m, n):
+    for A in (
+        torch.zeros(m, n),
+        torch.ones(m, n),
+        torch.eye(m, n),
+        torch.zeros(m, n).index_fill(0, torch.tensor(0), 3.0),
+    ):
+        assert gradient(A, True, gradient=case.rule).isfinite().all()
+
+
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_mask_is_exact_for_the_range_of_a_rank_deficient_matrix(m, n, generator):
+    """Perturbed within its range and corange, such a matrix keeps its rank, and U S^2 Uᴴ is differentiable."""
+    U, V = random_unitary((m,), generator, columns=2), random_unitary((n,), generator, columns=2)
+    A = U @ torch.tensor([[2.0, 0.3], [0.1, 1.0]], dtype=torch.float64) @ V.mT
+    E = U @ torch.randn(2, 2, generator=generator, dtype=torch.float64) @ V.mT
+    W = torch.randn(m, n, generator=generator, dtype=torch.float64)
+
+    def loss(A):
+        U, S, Vh = eg.svd(A, full_matrices=False, gradient="mask")
+        return ((U[:, :2] * S[:2].square()) @ Vh[:2] * W).sum()
+
+    h = 1e-5
+    difference = (loss(A + h * E) - loss(A - h * E)) / (2 * h)
+    torch.testing.assert_close((torch.func.grad(loss)(A) * E).sum(), difference, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", REGULAR, ids=str)
+def test_gradient_vanishes_with_the_singular_value_instead_of_growing(case, generator):
+    """The 1/σ of a tall matrix: for σ from 1e-3 down to 0, the gradient of u_σ never exceeds the rule's own bound."""
+    sizes = []
+    for sigma in (1e-3, 1e-6, 1e-9, 1e-12, 1e-20, 0.0):
+        A = torch.zeros(3, 2, dtype=torch.float64)
+        A[0, 0], A[1, 1] = 1.0, sigma
+        A.requires_grad_()
+        eg.svd(A, full_matrices=False, gradient=case.rule).U[2, 1].backward()
+        sizes.append(A.grad.abs().max().item())
+    assert max(sizes) < 1e10
+    assert sizes[-1] == 0
+
+
+# Gauge --------------------------------------------------------------------------------------------------------------
+
+
+def test_loss_of_the_common_phase_is_refused(generator):
+    A = matrix(4, 3, generator, torch.complex128).requires_grad_()
+    U, _, Vh = eg.svd(A, full_matrices=False)
+    with pytest.raises(eg.GaugeError, match=r"svd.*phase"):
+        U[0].imag.sum().backward(retain_graph=True)
+    with pytest.raises(eg.GaugeError, match=r"svd.*phase"):
+        Vh[0].real.sum().backward(retain_graph=True)
+    (U[0] @ Vh[:, 0]).imag.backward()  # a product of both has none
+
+
+def test_loss_of_the_phase_is_refused_beside_a_neighbour_with_a_large_gradient(generator):
+    A = torch.stack([matrix(4, 3, generator, torch.complex64) for _ in range(2)]).requires_grad_()
+    U = eg.svd(A, full_matrices=False).U
+    with pytest.raises(eg.GaugeError, match="phase"):
+        (U[0, 0].imag.sum() + 1e6 * (U[1, 0].abs() ** 4).sum()).backward()
+
+
+# Against eigh -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DOUBLE, ids=str)
+@pytest.mark.parametrize(
+    ("of_svd", "of_eigh"),
+    [(eg.Exact(), eg.Exact()), (eg.Mask(), eg.Mask()), *((eg.Taylor(K), eg.Taylor(2 * K + 1)) for K in (0, 4, 9))],
+    ids=str,
+)
+def test_svd_and_eigh_agree_for_positive_matrices(of_svd, of_eigh, dtype, generator):
+    """σ² = λ² makes q² of q: Taylor of degree K on squares is Taylor of degree 2K + 1."""
+    A = random_hermitian(SPECTRA["separated"]((5,), generator), generator, dtype)
+    W = torch.rand(5, 5, generator=generator, dtype=torch.float64)
+
+    def of(decompose):
+        B = A.clone().requires_grad_()
+        values, V = decompose((B + B.mH) / 2)
+        ((V.abs() ** 2 * W).sum() + (values * W[0]).sum()).backward()
+        return B.grad
+
+    left = of(lambda A: (lambda U, S, Vh: (S, U))(*eg.svd(A, gradient=of_svd)))
+    right = of(lambda A: (lambda U, S, Vh: (S, Vh.mH))(*eg.svd(A, gradient=of_svd)))
+    eigen = of(lambda A: tuple(x.flip(-1) for x in eg.eigh(A, gradient=of_eigh)))
+    torch.testing.assert_close(left, eigen, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(right, eigen, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("c", [2.0**-100, 2.0**100], ids=["1e-30", "1e30"])
+@pytest.mark.parametrize("spectrum", ["separated", "ties", "half rank", "cluster 1e-06", "graded"])
+@pytest.mark.parametrize("case", [case for case in REGULAR if case.scale_free], ids=str)
+def test_gradient_of_a_scaled_matrix_is_scaled(case: Case, spectrum, c, generator):
+    """In float32, on a diagonal matrix, so that rounding is the same at every scale."""
+    A = torch.zeros(6, 4)
+    A[:4] = torch.diag(singular_values(spectrum, 4, generator).float())
+    expected, actual = (gradient(B, gradient=case.rule) for B in (A, A * c))
+    torch.testing.assert_close(actual * c, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_computed_in_float32_and_cast_back(dtype, generator):
+    A = matrix(4, 3, generator, dtype).requires_grad_()
+    outputs, wide = eg.svd(A), eg.svd(A.detach().float())
+    assert all(torch.equal(x, y.to(dtype)) for x, y in zip(outputs, wide, strict=True))
+    outputs.S.sum().backward()
+    assert A.grad.dtype == dtype
+
+
+def test_complex_half_has_real_singular_values(generator):
+    U, S, Vh = eg.svd(matrix(4, 3, generator, torch.complex64).to(torch.complex32))
+    assert (U.dtype, S.dtype, Vh.dtype) == (torch.complex32, torch.float16, torch.complex32)
+
+
+@pytest.mark.parametrize("gradient", ["power_iteration", eg.PowerIteration(steps=3)], ids=str)
+def test_power_iteration_is_refused_with_the_alternatives(gradient):
+    with pytest.raises(ValueError, match=r"PowerIteration.*'taylor'"):
+        eg.svd(torch.eye(2), gradient=gradient)
