@@ -1,0 +1,124 @@
+"""How everything here is timed and reported.
+
+The contestants take turns within one run, in an order that rotates, so that a disturbance of the machine hits all of
+them alike; what is reported is the ratio of medians, with minima and quartiles beside it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import eigengrad
+from eigengrad import kernels
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds per call."""
+
+    median: float
+    minimum: float
+    lower_quartile: float
+    upper_quartile: float
+    rounds: int
+
+
+def interleave(contestants: dict[str, Callable[[], object]], seconds: float = 1.5) -> dict[str, Timing]:
+    """Time the contestants in turn for about ``seconds`` each."""
+    names = list(contestants)
+    for name in names:  # compile, allocate, load
+        contestants[name]()
+        contestants[name]()
+    start = time.perf_counter()
+    for name in names:
+        contestants[name]()
+    once = (time.perf_counter() - start) / len(names)
+    calls = max(1, round(2e-3 / once))  # a turn of two milliseconds: long against the clock, short against the machine
+    rounds = min(400, max(7, round(seconds / (once * calls))))
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                function = contestants[name]
+                start = time.perf_counter()
+                for _ in range(calls):
+                    function()
+                samples[name].append((time.perf_counter() - start) / calls * 1e6)
+    finally:
+        gc.enable()
+    return {name: _summary(times) for name, times in samples.items()}
+
+
+def _summary(times: list[float]) -> Timing:
+    lower, median, upper = statistics.quantiles(times, n=4)
+    return Timing(median, min(times), lower, upper, len(times))
+
+
+def machine() -> dict[str, str]:
+    """What the figures were measured on."""
+    cpu = platform.processor() or platform.machine()
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    flags = next((line for line in _lines("/proc/cpuinfo") if line.startswith("flags")), "")
+    widest = next((name for name in ("avx512f", "avx2", "avx") if name in flags.split()), "unknown")
+    numba = "absent"
+    if kernels.available():
+        import numba as module
+
+        numba = module.__version__
+    return {
+        "cpu": cpu,
+        "cores": str(os.cpu_count()),
+        "vector instructions": widest,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numba": numba,
+        "eigengrad": eigengrad.__version__,
+        "date": date.today().isoformat(),
+    }
+
+
+def _lines(path: str) -> Iterable[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def write(subject: str, text: str, columns: list[str], rows: list[dict[str, Any]]) -> Path:
+    """Write ``results/subject.json`` and ``.md``: the machine, what was measured, and one row a case."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    about = machine()
+    plain = [{key: asdict(value) if isinstance(value, Timing) else value for key, value in row.items()} for row in rows]
+    (RESULTS / f"{subject}.json").write_text(json.dumps({"machine": about, "rows": plain}, indent=1) + "\n")
+    lines = [f"# {subject}", "", text, "", ", ".join(f"{key}: {value}" for key, value in about.items()), ""]
+    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_cell(row[column]) for column in columns) + " |" for row in rows]
+    path = RESULTS / f"{subject}.md"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Timing):
+        return f"{value.median:,.0f} µs"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

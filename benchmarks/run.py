@@ -1,0 +1,27 @@
+"""Run the benchmarks and write their results: ``python benchmarks/run.py [subject ...] [--threads 1 2]``."""
+
+from __future__ import annotations
+
+import argparse
+
+import derivatives
+
+SUBJECTS = {"derivatives": derivatives.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("subjects", nargs="*", default=list(SUBJECTS), help=f"of: {', '.join(SUBJECTS)}")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="thread counts to measure with")
+    arguments = parser.parse_args()
+    for subject in arguments.subjects:
+        if subject not in SUBJECTS:
+            parser.error(f"no subject {subject!r}; there are: {', '.join(SUBJECTS)}")
+        print(f"==> {subject}: this takes a few minutes; leave the machine alone", flush=True)
+        path = SUBJECTS[subject](arguments.threads)
+        print(path.read_text())
+        print(f"written to {path} and {path.with_suffix('.json')}")
+
+
+if __name__ == "__main__":
+    main()
