@@ -269,9 +269,8 @@ def test_forward_mode_is_a_derivative_too():
     assert monitor.removed == pytest.approx(0.5, rel=1e-6)
 
 
-@pytest.mark.parametrize(("shape", "pairs"), [((3, 3), 3), ((4, 3), 6), ((3, 4), 6)], ids=str)
-def test_pairs_of_svd_are_those_its_derivative_uses(shape, pairs):
-    # A matrix that is not square has the rest of the space, singular value 0, as one more partner for each.
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 4)], ids=str)
+def test_pairs_of_svd_are_those_of_its_singular_values(shape):
     A = torch.zeros(shape, dtype=F64)
     A[:3, :3] = diagonal(1.0, 2.0, 4.0)
     A.requires_grad_()
@@ -279,7 +278,7 @@ def test_pairs_of_svd_are_those_its_derivative_uses(shape, pairs):
         U, _, Vh = eg.svd(A, full_matrices=False)
         (U[0].sum() + Vh[0].sum()).backward()
     assert (monitor.calls, monitor.matrices) == (1, 1)
-    assert monitor.pairs == pairs
+    assert monitor.pairs == 3
 
 
 def test_the_share_removed_in_svd_is_that_of_the_squares():

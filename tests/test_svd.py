@@ -5,7 +5,14 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import eigengrad as eg
-from eigengrad.testing import SPECTRA, random_cotangents, random_hermitian, random_matrix, random_unitary
+from eigengrad.testing import (
+    SPECTRA,
+    adjoint_defect,
+    random_cotangents,
+    random_hermitian,
+    random_matrix,
+    random_unitary,
+)
 from rules_matrix import DTYPES, PAIR_RULES, Case
 
 SHAPES = [(4, 4), (6, 3), (3, 6)]
@@ -200,6 +207,16 @@ def test_gradient_vanishes_with_the_singular_value_instead_of_growing(case, gene
         sizes.append(A.grad.abs().max().item())
     assert max(sizes) < 1e10
     assert sizes[-1] == 0
+
+
+@pytest.mark.parametrize("dtype", DOUBLE, ids=str)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+@pytest.mark.parametrize("case", REGULAR, ids=str)
+def test_reverse_mode_is_the_adjoint_of_forward_mode_for_full_matrices(case, m, n, dtype, generator):
+    for name in SPECTRA:
+        A = matrix(m, n, generator, dtype, name)
+        defect = adjoint_defect(lambda A: tuple(eg.svd(A, gradient=case.rule)), A, generator, hermitian=False)
+        assert defect < 1e-10, name
 
 
 # Gauge --------------------------------------------------------------------------------------------------------------

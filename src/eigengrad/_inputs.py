@@ -40,7 +40,9 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def full_precision(A: Tensor) -> AbstractContextManager[None]:
     """Context in which autocast is off for the device of ``A``, free of charge where it is off already."""
-    device = "cpu" if A.is_cpu else A.device.type
+    if A.is_cpu:
+        return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else _NO_CONTEXT
+    device = A.device.type
     if device != "meta" and torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return _NO_CONTEXT
@@ -48,7 +50,13 @@ def full_precision(A: Tensor) -> AbstractContextManager[None]:
 
 def is_concrete(A: Tensor) -> bool:
     """Whether the numbers in ``A`` can be looked at: no compiler, transform or fake tensor in between."""
-    return type(A) in _PLAIN and not torch.compiler.is_compiling() and not transforming() and not A.is_meta
+    return (
+        type(A) in _PLAIN
+        and not torch.compiler.is_compiling()
+        and not transforming()
+        and not torch._C._functorch.is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
+        and not A.is_meta
+    )
 
 
 def transforming() -> bool:

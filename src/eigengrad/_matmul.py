@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ._inputs import full_precision
-from ._transforms import Batched, select
+from ._transforms import Batched, run
 
 __all__ = ["precise_matmul"]
 
@@ -20,7 +20,7 @@ __all__ = ["precise_matmul"]
 def precise_matmul(A: Tensor, B: Tensor) -> Tensor:
     """A @ B for factors of the same batch shape."""
     with full_precision(A):
-        product: Tensor = select(_Matmul, _MatmulTransforms).apply(A, B)
+        product: Tensor = run(_Matmul, _MatmulTransforms, A, B)
         return product
 
 

@@ -20,11 +20,6 @@ class Batched(Function):
     """``vmap`` for functions that take any leading batch shape: the mapped dimension becomes the first one."""
 
     @classmethod
-    def apply(cls, *arguments: Any) -> Any:
-        """As ``Function.apply``, without its ten microseconds of binding arguments where no transform needs them."""
-        return super(Batched if transforming() else Function, cls).apply(*arguments)  # type: ignore[misc]
-
-    @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         """Bring the mapped dimension of every tensor to the front; expand those that are not mapped."""
         batched = []
@@ -35,9 +30,25 @@ class Batched(Function):
                 batched.append(argument.expand(info.batch_size, *argument.shape))
             else:
                 batched.append(argument.movedim(dim, 0))
-        return cls.apply(*batched), 0
+        return cls.apply(*batched), 0  # type: ignore[no-untyped-call]
 
 
-def select(traced: type[Function], eager: type[Function]) -> type[Function]:
-    """``traced`` under ``torch.compile`` and ``torch.export``, ``eager`` otherwise."""
-    return traced if torch.compiler.is_compiling() else eager
+def _refuse_nested_forward_mode() -> None:
+    """In torch 2.13 forward mode within forward mode is silently wrong for every autograd function."""
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    if sum(level.key() == torch._C._functorch.TransformType.Jvp for level in stack) > 1:
+        raise NotImplementedError(
+            "forward mode within forward mode (jacfwd of jacfwd, jvp of jvp) is not right in torch for custom "
+            "derivatives (pytorch issue 197867); use reverse mode for one of the two, as torch.func.hessian does"
+        )
+
+
+def run(traced: type[Function], eager: type[Function], *arguments: Any) -> Any:
+    """Apply ``traced`` under ``torch.compile`` and ``torch.export``, ``eager`` otherwise."""
+    if torch.compiler.is_compiling():
+        return traced.apply(*arguments)
+    if transforming():
+        _refuse_nested_forward_mode()
+        return eager.apply(*arguments)
+    # What Function.apply ends in when no transform is at work, without its ten microseconds of binding arguments.
+    return super(Function, eager).apply(*arguments)  # type: ignore[misc]

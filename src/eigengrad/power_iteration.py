@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import solvers
 from ._arguments import require_integer
-from ._inputs import check_matrix, full_precision, widen
+from ._inputs import check_matrix, full_precision, real_dtype, widen
 from ._return_types import EighResult, eigh_result
 
 __all__ = ["power_iteration"]
@@ -41,6 +42,7 @@ def power_iteration(A: Tensor, k: int, steps: int = 19, *, generator: torch.Gene
     require_integer("power_iteration", "steps", steps, minimum=1)
     if k > n:
         raise ValueError(f"power_iteration: k must be at most n = {n}; got {k}")
+    solvers.require_finite("power_iteration", A, None)
     with full_precision(A):
         M = widen(A)
         # Norms of very small or large matrices would leave the range of the type.
@@ -53,10 +55,11 @@ def power_iteration(A: Tensor, k: int, steps: int = 19, *, generator: torch.Gene
             v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True)
             for _ in range(steps):
                 image = M @ v
-                v = image / torch.linalg.vector_norm(image, dim=-2, keepdim=True)
+                norm = torch.linalg.vector_norm(image, dim=-2, keepdim=True)
+                v = torch.where(norm > 0, image / torch.where(norm > 0, norm, torch.ones_like(norm)), v)
             image = M @ v
             values.append((v.mH @ image).real[..., 0] * scale[..., 0])
             vectors.append(v)
             M = M - image @ v.mH
         L, V = torch.cat(values, -1), torch.cat(vectors, -1)
-    return eigh_result(L.to(A.dtype), V.to(A.dtype))
+    return eigh_result(L.to(real_dtype(A.dtype)), V.to(A.dtype))

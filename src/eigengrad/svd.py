@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import solvers
-from ._inputs import check_matrix, full_precision, transforming, widen
+from ._inputs import check_matrix, full_precision, real_dtype, transforming, widen
 from ._return_types import SvdResult, svd_result
-from ._transforms import Batched, select
+from ._transforms import Batched, run
 from .eigh import check_phase_invariance
 from .gradients import GradientRule, PairRule, resolve
 from .gradients.rule import observed_reciprocal, spectrum_scale
@@ -32,6 +32,10 @@ def svd(
     U and V are eigenvectors of A Aᴴ and Aᴴ A, so the rule takes the place of 1/(σ_j² − σ_i²), with the difference
     computed as (σ_j − σ_i)(σ_j + σ_i). Where A is not square, the rest of the space counts as singular value 0: the
     1/σ in torch's gradient becomes σ · R(σ², 0), which vanishes with σ instead of growing.
+
+    The rule works on squares of σ/σ_max. So its absolute parameters (``Clip.threshold``, a number as ``Taylor.eps``)
+    are relative to σ_max² here, and singular values below √finfo.eps · σ_max, which as squares are at round-off, count
+    as tied with zero.
 
     **Gauge.** A pair (u_i, v_i) is determined up to a common phase. For complex matrices, a loss that depends on it
     raises an error, as in torch. With ``full_matrices=True`` the additional columns are determined up to a rotation;
@@ -65,10 +69,9 @@ def svd(
         )
     driver = solvers.resolve(driver)
     with full_precision(A):
-        function = select(_Svd, _SvdTransforms)
-        U, S, Vh = function.apply(widen(A), full_matrices, rule, driver, check_finite)
+        U, S, Vh = run(_Svd, _SvdTransforms, widen(A), full_matrices, rule, driver, check_finite)
         if U.dtype != A.dtype:
-            U, S, Vh = U.to(A.dtype), S.to(A.dtype), Vh.to(A.dtype)
+            U, S, Vh = U.to(A.dtype), S.to(real_dtype(A.dtype)), Vh.to(A.dtype)
     return svd_result(U, S, Vh)
 
 
@@ -112,39 +115,35 @@ class _SvdTransforms(_Svd, Batched):
             return _pushforward(ctx.rule, U, S, Vh, dA)
 
 
-def _weights(rule: PairRule, S: Tensor, rest: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _weights(rule: PairRule, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The rule's R for the squares of the singular values, of A divided by its scale (so that no square underflows).
 
-    ``rest`` adds the eigenvalue 0, of what lies outside the span of the singular vectors.
-
     Returns the scaled singular values s (..., k); R_ij (..., k, k), antisymmetric with the descending order; and
-    s · R(s², 0) (..., k), which stands for 1/s (without ``rest`` there is none).
+    s · R(s², 0) (..., k), which stands for 1/s.
     """
-    k = S.shape[-1]
     s = S / spectrum_scale(S)
-    ascending = torch.cat([torch.zeros_like(s[..., :1]), s.flip(-1)], -1) if rest else s.flip(-1)
+    ascending = s.flip(-1)
     column, row = ascending.unsqueeze(-2), ascending.unsqueeze(-1)
-    gaps = ((column - row) * (column + row)).abs()
-    magnitude = observed_reciprocal(rule, ascending * ascending, gaps).flip(-2, -1)
-    upper = torch.triu(magnitude[..., :k, :k], 1)
-    return s, upper.mT - upper, s * magnitude[..., -1, :k]
+    squares, gaps = ascending * ascending, ((column - row) * (column + row)).abs()
+    upper = torch.triu(observed_reciprocal(rule, squares, gaps).flip(-2, -1), 1)
+    return s, upper.mT - upper, s * rule.outside(squares).flip(-1)
 
 
 def _pullback(
     rule: PairRule, U: Tensor, S: Tensor, Vh: Tensor, gU: Tensor | None, gS: Tensor | None, gVh: Tensor | None
 ) -> Tensor:
     k = S.shape[-1]
-    U1, V1 = U[..., :k], Vh[..., :k, :].mH
+    U1, V1 = U.narrow(-1, 0, k), Vh.narrow(-2, 0, k).mH
     core = torch.zeros_like(U1[..., :k, :]) if gS is None else torch.diag_embed(gS).to(U.dtype)
     if k == 0 or (gU is None and gVh is None):
         return U1 @ core @ V1.mH
     gU = torch.zeros_like(U) if gU is None else gU
     gV = torch.zeros_like(Vh.mH) if gVh is None else gVh.mH
-    s, R, inverse = _weights(rule, S, U.is_complex() or U.shape[-2] != Vh.shape[-1])
-    XU, XV = U1.mH @ gU[..., :k], V1.mH @ gV[..., :k]
+    s, R, inverse = _weights(rule, S)
+    XU, XV = U1.mH @ gU.narrow(-1, 0, k), V1.mH @ gV.narrow(-1, 0, k)
     vectors = ((XU - XU.mH) * R) * s.unsqueeze(-2) + ((XV - XV.mH) * R) * s.unsqueeze(-1)
     if U.is_complex():
-        check_phase_invariance("svd", XU + XV)
+        check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
         phase = torch.diagonal(XU - XV, dim1=-2, dim2=-1).imag * (0.5 * inverse)
         vectors = vectors + torch.diag_embed(torch.complex(torch.zeros_like(phase), phase))
     scale = spectrum_scale(S).unsqueeze(-1)
@@ -161,9 +160,9 @@ def _outside(Q: Tensor, gQ: Tensor, X: Tensor, k: int) -> Tensor:
 
     If Q has more columns, they turn against the leading ones, so their gradient belongs here as well.
     """
-    leading, rest = Q[..., :k], Q[..., k:]
-    outside = gQ[..., :k] - leading @ X
-    return outside - rest @ (leading.mH @ gQ[..., k:]).mH if rest.shape[-1] else outside
+    leading, more = Q.narrow(-1, 0, k), Q.shape[-1] - k
+    outside = gQ.narrow(-1, 0, k) - leading @ X
+    return outside - Q.narrow(-1, k, more) @ (leading.mH @ gQ.narrow(-1, k, more)).mH if more else outside
 
 
 def _pushforward(rule: PairRule, U: Tensor, S: Tensor, Vh: Tensor, dA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -174,7 +173,7 @@ def _pushforward(rule: PairRule, U: Tensor, S: Tensor, Vh: Tensor, dA: Tensor) -
     dS = torch.diagonal(P, dim1=-2, dim2=-1).real.clone()
     if k == 0:
         return torch.zeros_like(U), dS, torch.zeros_like(Vh)
-    s, R, inverse = _weights(rule, S, U.is_complex() or U.shape[-2] != Vh.shape[-1])
+    s, R, inverse = _weights(rule, S)
     scale = spectrum_scale(S).unsqueeze(-1)
     row, column = s.unsqueeze(-2), s.unsqueeze(-1)
     turnU = (R * (P * row + column * P.mH)) / scale

@@ -87,6 +87,12 @@ def _uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     return torch.rand(*shape, generator=generator, dtype=torch.float64).sort(-1).values
 
 
+def _indefinite(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Of both signs, with one negative at least."""
+    eigenvalues = _uniform(shape, generator) - 0.5
+    return torch.cat([-eigenvalues[..., :1].abs(), eigenvalues[..., 1:]], -1)
+
+
 def _separated(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """1/n, 2/n, … 1, moved by at most a quarter of their distance."""
     n = shape[-1]
@@ -145,12 +151,12 @@ SPECTRA: dict[str, Spectrum] = {
     "identity": _constant(1.0),
     "clamped": lambda shape, generator: _uniform(shape, generator).pow(4).clamp(min=1e-2),
     "negative": _scaled(-1.0, _cluster(1e-8)),
-    "indefinite": lambda shape, generator: _uniform(shape, generator) - 0.5,
+    "indefinite": _indefinite,
     "mirrored": lambda shape, generator: torch.linspace(-1, 1, shape[-1], dtype=torch.float64).expand(*shape).clone(),
     "graded": _graded,
     **{f"{s:g} cluster": _scaled(s, _cluster(1e-6)) for s in (1e-30, 1e30)},
     **{f"{s:g} half rank": _scaled(s, _rank(0.5)) for s in (1e-30, 1e30)},
-    **{f"{s:g} indefinite": _scaled(s, lambda *a: _uniform(*a) - 0.5) for s in (1e-30, 1e30)},
+    **{f"{s:g} indefinite": _scaled(s, _indefinite) for s in (1e-30, 1e30)},
 }
 
 

@@ -40,7 +40,8 @@ class PowerIteration(GradientRule):
     **When it stops.** Eigenvectors are dropped, and receive no gradient, from the first i on for which λ_i ≤ eps, or
     the Rayleigh quotient is off by ``rayleigh_error`` or more, or v_1 … v_{i−1} already hold the share ``energy`` of
     Σλ. (The paper tests the energy including λ_i, which is 1 at i = n: taken literally it drops the last
-    eigenvector of every matrix, so here the test looks at the eigenvectors before it.)
+    eigenvector of every matrix, so here the test looks at the eigenvectors before it.) An indefinite matrix is shifted
+    as for Taylor, which puts its lowest eigenvalue at eps: that one is dropped.
 
     It costs n·steps products one after the other and loses accuracy as deflation goes on. :class:`Taylor` gives
     the same gradient in closed form; use this rule to reproduce SVD-PI.

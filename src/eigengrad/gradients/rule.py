@@ -52,6 +52,14 @@ class PairRule(GradientRule):
             Non-negative, symmetric (..., n, n). What stands on the diagonal is not used, but must be finite.
         """
 
+    def outside(self, eigenvalues: Tensor) -> Tensor:
+        """What takes the place of 1/λ_i: the gap to the eigenvalue 0 of all that is orthogonal to a thin ``svd``.
+
+        Non-negative eigenvalues, ascending, (..., n), to (..., n).
+        """
+        extended = torch.cat([torch.zeros_like(eigenvalues[..., :1]), eigenvalues], -1)
+        return self.reciprocal(extended)[..., 0, 1:]
+
     def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
         """½ (X − Xᴴ) ∘ R + diag(gλ), Hermitian (..., n, n). X is the caller's to overwrite."""
         upper = torch.triu((X - X.mH) * (0.5 * observed_reciprocal(self, L)), 1)
@@ -91,7 +99,9 @@ def observed_reciprocal(rule: PairRule, eigenvalues: Tensor, gaps: Tensor | None
     R = rule.reciprocal(eigenvalues, gaps)
     if observers and not torch.compiler.is_compiling():
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps
-        _Observation.apply(rule, eigenvalues.detach(), gaps.detach(), R.detach())
+        _Observation.apply(  # type: ignore[no-untyped-call]
+            rule, eigenvalues.detach(), gaps.detach(), R.detach()
+        )
     return R
 
 

@@ -63,8 +63,8 @@ class Taylor(PairRule):
             else torch.full_like(roundoff, self.eps)
         )
         lowest = eigenvalues.amin(-1, keepdim=True)
-        shift = torch.where(lowest < -roundoff, floor - lowest, torch.zeros_like(floor))
-        return torch.maximum(eigenvalues + shift, floor), floor
+        shifted = torch.where(lowest < -roundoff, (eigenvalues - lowest) + floor, eigenvalues)
+        return torch.maximum(shifted, floor), floor
 
     def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
         if observers or not kernels.usable(X) or not X.is_contiguous():

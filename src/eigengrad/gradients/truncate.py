@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .._arguments import require_integer
-from .mask import reciprocal_where
+from .._arguments import require_integer, require_positive
+from .mask import Mask, reciprocal_where
 from .rule import PairRule, pair_gaps, round_off, spectrum_scale
 
 
@@ -40,8 +40,10 @@ class Truncate(PairRule):
             raise ValueError(f"Truncate: give rank or energy, not both; got rank={self.rank}, energy={self.energy}")
         if self.rank is not None:
             require_integer("Truncate", "rank", self.rank, minimum=1)
-        if self.energy is not None and not 0 < self.energy <= 1:
-            raise ValueError(f"Truncate: energy must be in (0, 1]; got {self.energy!r}")
+        if self.energy is not None:
+            require_positive("Truncate", "energy", self.energy)
+            if self.energy > 1:
+                raise ValueError(f"Truncate: energy must be in (0, 1]; got {self.energy!r}")
 
     def kept(self, eigenvalues: Tensor) -> Tensor:
         """Which of the ascending eigenvalues are kept: (..., n) to a boolean (..., n)."""
@@ -52,6 +54,10 @@ class Truncate(PairRule):
         weight = eigenvalues.clamp(min=0) / spectrum_scale(eigenvalues)
         larger_ones = weight.flip(-1).cumsum(-1).flip(-1) - weight
         return larger_ones < energy * weight.sum(-1, keepdim=True)
+
+    def outside(self, eigenvalues: Tensor) -> Tensor:
+        # What is orthogonal to the singular vectors is none of them: it is not for truncation to drop.
+        return torch.where(self.kept(eigenvalues), Mask().outside(eigenvalues), torch.zeros_like(eigenvalues))
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps

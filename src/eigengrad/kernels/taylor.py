@@ -56,9 +56,9 @@ def _bracket(X: Any, L: Any, gL: Any, with_gL: bool, terms: int, eps: float, row
     scale = max(abs(lowest), abs(L[n - 1]))
     roundoff = (scale if scale > 0 else one) * real(n * info.eps)
     floor = real(eps) if eps >= 0 else max(roundoff, real(terms * info.tiny))
-    shift = floor - lowest if lowest < -roundoff else real(0.0)
+    shifted = lowest < -roundoff
     for j in range(n):
-        p[j] = max(L[j] + shift, floor)
+        p[j] = max((L[j] - lowest) + floor if shifted else L[j], floor)
     for i in range(n):
         for j in range(i + 1, n):
             q[j] = min(p[i] / p[j], one)

@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 from .._inputs import check_matrix, full_precision, widen
 from .._matmul import precise_matmul
-from .._transforms import Batched, select
+from .._transforms import Batched, run
 from ..svd import decompose
 
 __all__ = ["Polar", "polar", "procrustes"]
@@ -49,7 +49,7 @@ def polar(A: Tensor, *, driver: str | None = None, check_finite: bool | None = N
         wide = M.shape[-1] > M.shape[-2]
         tall = M.mH if wide else M
         P, sigma, Qh = decompose("polar", tall, driver, check_finite)
-        U: Tensor = select(_Polar, _PolarTransforms).apply(tall, P, sigma, Qh)
+        U: Tensor = run(_Polar, _PolarTransforms, tall, P, sigma, Qh)
         U = U.mH if wide else U
         H = precise_matmul(U.mH, M)
         H = (H + H.mH) * 0.5
@@ -142,7 +142,7 @@ def _solve(H: Tensor, C: Tensor, sigma: Tensor, Qh: Tensor, lyapunov: bool) -> T
 
     H = Q diag(σ) Qᴴ. Where a divisor is zero to round-off, H determines nothing and X has no such component.
     """
-    X: Tensor = select(_Solve, _SolveTransforms).apply(H, C, sigma, Qh, lyapunov)
+    X: Tensor = run(_Solve, _SolveTransforms, H, C, sigma, Qh, lyapunov)
     return X
 
 

@@ -23,7 +23,7 @@ from torch.autograd import Function
 from .._arguments import require_non_negative
 from .._inputs import check_matrix, full_precision, is_concrete, matmul, transforming, widen
 from .._matmul import precise_matmul
-from .._transforms import Batched, select
+from .._transforms import Batched, run
 from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
@@ -72,7 +72,7 @@ def _into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
     if f.domain == "real" or L.numel() == 0:
         return L
     if transforming():
-        _Domain.apply(L.detach(), name, f.domain)
+        _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
     elif _is_inside(L, name, f.domain):
         return L
     return L.clamp(min=0)
@@ -106,7 +106,7 @@ class _Domain(Batched):
 
 def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     """V f(λ) Vᴴ as a function of A."""
-    S: Tensor = select(_Spectral, _SpectralTransforms).apply(A, L, V, f)
+    S: Tensor = run(_Spectral, _SpectralTransforms, A, L, V, f)
     return S
 
 
@@ -114,7 +114,7 @@ def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -
     """D(A, E), as a function of A and E."""
     if not torch.is_grad_enabled() and is_concrete(E):  # a plain backward pass: nothing to record
         return _directional(E, L, V, f)
-    D: Tensor = select(_Directional, _DirectionalTransforms).apply(A, E, L, V, f)
+    D: Tensor = run(_Directional, _DirectionalTransforms, A, E, L, V, f)
     return D
 
 
@@ -127,7 +127,7 @@ def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFun
         return f.bilinear(A, E, P, L, V)
     if not isinstance(f, SmoothFunction):
         raise NotImplementedError(f"second derivatives of {type(f).__name__} are not available")
-    B: Tensor = select(_Bilinear, _BilinearTransforms).apply(A, E, P, L, V, f)
+    B: Tensor = run(_Bilinear, _BilinearTransforms, A, E, P, L, V, f)
     return B
 
 

@@ -52,6 +52,7 @@ def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None, function:
     try:
         return solve(A, UPLO)
     except LinAlgError:
+        require_finite(function, A, True, UPLO)
         return _once_more(function, lambda M: solve(M, UPLO), A)
 
 
@@ -64,6 +65,7 @@ def svd(
     try:
         return solve(A, full_matrices)
     except LinAlgError:
+        require_finite(function, A, True)
         return _once_more(function, lambda M: solve(M, full_matrices), A)
 
 
