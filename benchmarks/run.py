@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 import derivatives
+import whitening
 
-SUBJECTS = {"derivatives": derivatives.run}
+SUBJECTS = {"derivatives": derivatives.run, "whitening": whitening.run}
 
 
 def main() -> None:

@@ -1,0 +1,168 @@
+"""Decorrelated batch normalisation: batch norm with a whitening matrix where it has a standard deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import gcd
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..gradients import GradientRule
+from .whitening import default_gradient, whitening_matrix
+from .whitening_norm import WhiteningNorm
+
+__all__ = ["DecorrelatedBatchNorm1d", "DecorrelatedBatchNorm2d", "DecorrelatedBatchNorm3d"]
+
+
+class _DecorrelatedBatchNorm(WhiteningNorm):
+    """Batch normalisation by whitening: the paper's Algorithm 2.
+
+    Channels are taken in groups of d. With mean μ and covariance M (divided by the count) of a group over the batch and
+    its positions, y = γ S (x − μ) + β with S (M + εI) Sᵀ = I. In evaluation, S is derived from the running *covariance*,
+    which is what is averaged; averaging S itself would be less stable.
+
+    Shapes and behaviour follow ``nn.BatchNorm``: argument order, ``momentum=None`` for a cumulative average,
+    ``track_running_stats=False`` for batch statistics always. The gradient is exact by default, whatever the spectrum;
+    kept for backward are the input and matrices of size d × d.
+
+    Args:
+        num_features: C, of an input (N, C, *spatial).
+        eps: ε, added to the diagonal of the covariance; the spectrum is clamped there.
+        momentum: share of the new batch in the running statistics; ``None`` averages all batches alike.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics for evaluation.
+        group_size, num_groups: d, or C/d; at most one of the two. By default all channels are one group.
+        whitening: "zca" (symmetric), "pca" (components in order of variance) or "cholesky" (lower triangular).
+        gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact", and
+            "taylor" for PCA.
+        process_group: share statistics between the processes of this group while training; "world" is all of them.
+
+    >>> import torch
+    >>> from eigengrad.nn import DecorrelatedBatchNorm2d
+    >>> layer = DecorrelatedBatchNorm2d(8, group_size=4)
+    >>> layer(torch.randn(16, 8, 5, 5)).shape
+    torch.Size([16, 8, 5, 5])
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-2,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        group_size: int | None = None,
+        num_groups: int | None = None,
+        whitening: str = "zca",
+        gradient: str | GradientRule | None = None,
+        process_group: Any = None,
+    ) -> None:
+        self.whitening = whitening
+        self.gradient = gradient
+        # Refuses a name that does not exist now rather than at the first batch.
+        whitening_matrix(torch.eye(1), whitening=whitening, gradient=gradient)
+        super().__init__(
+            num_features,
+            eps,
+            momentum,
+            affine,
+            track_running_stats,
+            device,
+            dtype,
+            group_size=group_size,
+            num_groups=num_groups,
+            process_group=process_group,
+        )
+
+    def whitening_matrices(self, covariance: Tensor) -> Tensor:
+        return whitening_matrix(covariance, eps=self.eps, whitening=self.whitening, gradient=self.gradient)
+
+    def extra_repr(self) -> str:
+        gradient = default_gradient(self.whitening) if self.gradient is None else self.gradient
+        return f"{super().extra_repr()}, whitening={self.whitening}, gradient={gradient}"
+
+    @classmethod
+    def convert_batchnorm(
+        cls,
+        module: nn.Module,
+        *,
+        names: Collection[str] | None = None,
+        first: int | None = None,
+        eps: float | None = None,
+        group_size: int | None = None,
+        **options: Any,
+    ) -> nn.Module:
+        """Replace the batch norms of a model, as ``SyncBatchNorm.convert_sync_batchnorm`` does.
+
+        A converted layer has the batch norm's parameters and statistics. Its running covariance is diagonal, so in
+        evaluation it starts as the same function (with the batch norm's ``eps``, which is kept unless one is given).
+
+        Args:
+            module: a model, or a batch norm. Children are replaced in place; the result is the module to use.
+            names: convert only these, by their name in ``module.named_modules()``.
+            first: convert only this many, in the order of ``module.named_modules()``.
+            eps: ε of the new layers; ``None`` keeps the batch norm's. The paper uses 1e-2.
+            group_size: d; where it does not divide a layer's channels, their greatest common divisor is used.
+            options: further arguments of the new layers: whitening, gradient, process_group.
+
+        >>> import torch
+        >>> from eigengrad.nn import DecorrelatedBatchNorm2d
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+        >>> DecorrelatedBatchNorm2d.convert_batchnorm(model, group_size=4)[1].group_size
+        4
+        """
+        kinds = {nn.BatchNorm1d: DecorrelatedBatchNorm1d, nn.BatchNorm2d: DecorrelatedBatchNorm2d}
+        kinds[nn.BatchNorm3d] = DecorrelatedBatchNorm3d
+        found = {name: m for name, m in module.named_modules() if type(m) in kinds}
+        unknown = set(names or ()) - set(found)
+        if unknown:
+            raise ValueError(f"names: no batch norm is called {sorted(unknown)}; there are: {sorted(found)}")
+        chosen = [name for name in found if names is None or name in names][:first]
+        for name in chosen:
+            norm = found[name]
+            size = None if group_size is None else gcd(group_size, norm.num_features)
+            layer = kinds[type(norm)](
+                norm.num_features,
+                norm.eps if eps is None else eps,
+                norm.momentum,
+                norm.affine,
+                norm.track_running_stats,
+                group_size=size,
+                **options,
+            )
+            example = next(iter([*norm.parameters(), *norm.buffers()]), None)
+            if example is not None:
+                layer.to(device=example.device, dtype=example.dtype)
+            layer.load_state_dict(norm.state_dict())
+            layer.train(norm.training)
+            if not name:
+                return layer
+            module.get_submodule(name.rpartition(".")[0]).register_module(name.rpartition(".")[2], layer)
+        return module
+
+
+class DecorrelatedBatchNorm1d(_DecorrelatedBatchNorm):
+    """Decorrelated batch norm of features (N, C) or sequences (N, C, L)."""
+
+    _dimensions = (2, 3)
+
+
+class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
+    """Decorrelated batch norm of images (N, C, H, W)."""
+
+    _dimensions = (4,)
+
+
+class DecorrelatedBatchNorm3d(_DecorrelatedBatchNorm):
+    """Decorrelated batch norm of volumes (N, C, D, H, W)."""
+
+    _dimensions = (5,)
+
+
+for _layer in (DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d):
+    _layer.__doc__ = f"{_layer.__doc__}\n\n    {(_DecorrelatedBatchNorm.__doc__ or '').strip()}\n    "

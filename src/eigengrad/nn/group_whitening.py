@@ -1,0 +1,212 @@
+"""Whitening of a batch in groups of channels, with its affine map: the body of the decorrelated batch norms.
+
+For points x of one group, with mean μ and covariance M over m points:  y = A x + c,  A = diag(γ) S,  c = β − A μ, where
+S = S(M) is the whitening matrix. The backward pass needs two products with the map and writes its gradient in one:
+
+    G = Σ dy (x − μ)ᵀ,   dβ = Σ dy,   dγ = diag(G Sᵀ),   gM from diag(γ) G through S(M)
+    dx = Aᵀ (dy − dβ/m) + (2/m) gM (x − μ)
+
+so all that is kept is x and matrices of size d × d. Where a second derivative, forward mode, a transform or the compiler
+is at work, the same is composed from differentiable operations instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function, forward_ad
+
+from .._inputs import full_precision, is_concrete, widen
+from .._matmul import precise_matmul
+from .covariance import covariance
+from .distributed import all_reduce_sum, merge_moments
+from .layout import Layout, dense
+
+__all__ = ["Whitened", "affine_map", "group_whiten"]
+
+#: Σ xxᵀ/m − μμᵀ loses as many digits as (μ/σ)² has; from this ratio on, points are centred first.
+_FAR = 64.0
+
+
+class Whitened(NamedTuple):
+    """What :func:`group_whiten` returns: the output, and the statistics as constants."""
+
+    output: Tensor
+    mean: Tensor  # (C,)
+    covariance: Tensor  # (groups, d, d), without eps
+    points: int  # how many the statistics are of, over all processes
+
+
+def group_whiten(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    groups: int,
+    whitening: Callable[[Tensor], Tensor],
+    process_group: Any = None,
+) -> Whitened:
+    """Whiten ``x`` (N, C, *spatial) by the statistics of the batch.
+
+    Args:
+        x: the features; statistics of half-precision features are computed in float32.
+        weight, bias: γ and β, (C,), or None.
+        groups: how many groups the channels are in.
+        whitening: from covariances (groups, d, d) to whitening matrices, differentiable.
+        process_group: the processes whose points count, or None for this one alone.
+    """
+    with full_precision(x):
+        if not is_concrete(x) or forward_ad._current_level >= 0:
+            return _composed(x, weight, bias, groups, whitening, process_group)
+        arguments = (dense(x), weight, bias, groups, whitening, process_group)
+        output, mean, cov, count = _GroupWhiten.apply(*arguments)  # type: ignore[no-untyped-call]
+        return Whitened(output, mean, cov, int(count))
+
+
+def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
+    """A x + c in each group, differentiable: x (N, C, *spatial), A (groups, d, d), c (C,)."""
+    groups, d, _ = A.shape
+    points = x.reshape(x.shape[0], groups, d, -1)
+    y = precise_matmul(A.expand(x.shape[0], groups, d, d), points.to(A.dtype)) + c.view(groups, d, 1)
+    return y.reshape(x.shape).to(x.dtype)
+
+
+def _composed(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    groups: int,
+    whitening: Callable[[Tensor], Tensor],
+    process_group: Any,
+) -> Whitened:
+    channels = x.shape[1]
+    points = widen(x).transpose(0, 1).reshape(groups, channels // groups, -1)
+    mean, cov = covariance(points)
+    count = points.shape[-1]
+    if process_group is not None:
+        mean, cov, count = merge_moments(mean, cov, count, process_group)
+    y = precise_matmul(whitening(cov), points - mean)
+    y = y.reshape(channels, -1)
+    if weight is not None:
+        y = y * weight.unsqueeze(-1)
+    if bias is not None:
+        y = y + bias.unsqueeze(-1)
+    y = y.reshape(channels, x.shape[0], *x.shape[2:]).transpose(0, 1)
+    return Whitened(y.to(x.dtype), mean.detach().flatten(), cov.detach(), count)
+
+
+class _GroupWhiten(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        groups: int,
+        whitening: Callable[[Tensor], Tensor],
+        process_group: Any,
+    ) -> Any:
+        points, layout = widen(x), Layout.of(x, groups)
+        mean, cov, far = _moments(points, layout)
+        count = x.numel() // max(x.shape[1], 1)
+        if process_group is not None:
+            column, cov, count = merge_moments(mean.view(groups, -1, 1), cov, count, process_group)
+            mean = column.flatten()
+        with torch.enable_grad():  # the small graph from covariance to S, for the backward pass to walk
+            leaf = cov.detach().requires_grad_()
+            S = whitening(leaf)
+        A = S.detach() if weight is None else weight.view(groups, -1, 1) * S.detach()
+        output = torch.empty_like(points)
+        torch.bmm(layout.operator(A), layout.matrices(_centred(points, mean, far)), out=layout.matrices(output))
+        offset = mean.new_zeros(()) if far else -(A @ mean.view(groups, -1, 1)).flatten()
+        offset = offset if bias is None else bias + offset
+        output += offset.view(1, -1, *[1] * (x.ndim - 2)) if offset.ndim else offset
+        ctx.save_for_backward(x, weight, bias, mean)
+        ctx.leaf, ctx.S, ctx.far, ctx.count = leaf, S, far, count
+        ctx.groups, ctx.whitening, ctx.process_group = groups, whitening, process_group
+        counted = torch.tensor(count)
+        ctx.mark_non_differentiable(mean, cov, counted)
+        ctx.set_materialize_grads(False)
+        return output.to(x.dtype), mean, cov, counted
+
+    @staticmethod
+    def backward(ctx: Any, gy: Tensor | None, *_: None) -> Any:
+        x, weight, bias, mean = ctx.saved_tensors
+        nothing = (None, None, None)
+        if gy is None:
+            return (None, None, None, *nothing)
+        with full_precision(x):
+            if torch.is_grad_enabled():
+                return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
+            return (*_gradients(ctx, x, weight, bias, mean, gy), *nothing)
+
+
+def _moments(points: Tensor, layout: Layout) -> tuple[Tensor, Tensor, bool]:
+    """Mean (C,), covariance (groups, d, d), and whether the mean is so far off that points must be centred first."""
+    count = max(points.numel() // max(points.shape[1], 1), 1)
+    mean = points.sum([0, *range(2, points.ndim)]) / count
+    groups, d = layout.groups, layout.group_size
+    if points.is_cpu:
+        column = mean.view(groups, d, 1)
+        cov = layout.sum_products(points, points) / count - column @ column.mT
+        variance = torch.diagonal(cov, dim1=-2, dim2=-1)
+        far = bool((column.squeeze(-1) ** 2 > _FAR * variance).any())
+        if not far:
+            return mean, cov, False
+    centred = _centred(points, mean, True)
+    return mean, layout.sum_products(centred, centred) / count, True
+
+
+def _centred(points: Tensor, mean: Tensor, far: bool) -> Tensor:
+    return points - mean.view(1, -1, *[1] * (points.ndim - 2)) if far else points
+
+
+def _gradients(
+    ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, gy: Tensor
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    groups, S = ctx.groups, ctx.S.detach()
+    layout = Layout.of(x, groups)
+    points = _centred(widen(x), mean, ctx.far)
+    dy = widen(gy).contiguous(memory_format=_memory_format(x))
+    column = mean.view(groups, -1, 1)
+    sums = dy.sum([0, *range(2, dy.ndim)])
+    G = layout.sum_products(dy, points)
+    if not ctx.far:
+        G = G - sums.view(groups, -1, 1) @ column.mT
+    g_weight = None if weight is None else (G * S).sum(-1).flatten().to(weight.dtype)
+    g_bias = None if bias is None else sums.to(bias.dtype)
+    if not ctx.needs_input_grad[0]:
+        return None, g_weight, g_bias
+    if ctx.process_group is not None:  # M and μ belong to all processes, γ and β to this one's loss
+        G, sums = all_reduce_sum(G, ctx.process_group), all_reduce_sum(sums, ctx.process_group)
+    gS = G if weight is None else weight.view(groups, -1, 1) * G
+    (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
+    B = (gM + gM.mT) / max(ctx.count, 1)
+    At = (S if weight is None else weight.view(groups, -1, 1) * S).mT
+    dx = torch.empty_like(points)
+    target = layout.matrices(dx)
+    torch.bmm(layout.operator(At), layout.matrices(dy), out=target)
+    target.baddbmm_(layout.operator(B), layout.matrices(points))
+    offset = -(At @ sums.view(groups, -1, 1)) / max(ctx.count, 1)
+    offset = offset if ctx.far else offset - B @ column
+    dx += offset.view(1, -1, *[1] * (x.ndim - 2))
+    return dx.to(x.dtype), g_weight, g_bias
+
+
+def _memory_format(x: Tensor) -> torch.memory_format:
+    if x.is_contiguous():
+        return torch.contiguous_format
+    return torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+
+
+def _recomposed(
+    ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, gy: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients as differentiable functions of x, γ and gy."""
+    output = _composed(x, weight, bias, ctx.groups, ctx.whitening, ctx.process_group).output
+    given = (x, weight, bias)
+    wanted = [t for t, needed in zip(given, ctx.needs_input_grad[:3], strict=True) if needed and t is not None]
+    found = iter(torch.autograd.grad(output, wanted, gy, create_graph=True))
+    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:3])

@@ -1,0 +1,83 @@
+"""From a covariance to a whitening matrix: the small matrix algebra that the whitening layers share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._matmul import precise_matmul
+from ..eigh import eigh
+from ..errors import choose
+from ..gradients import Exact, GradientRule, PowerIteration, resolve
+from ..matrix_functions import matrix_inv_sqrt
+from ..power_iteration import power_iteration
+
+__all__ = ["KINDS", "default_gradient", "whitening_matrix"]
+
+KINDS = ("zca", "pca", "cholesky")
+
+#: The paper's names for gradients of the whitening matrix that are not rules.
+_SVD, _PI = "svd", "pi"
+
+
+def default_gradient(whitening: str) -> str:
+    """What differentiates best: exact where there is no need for eigenvectors, Taylor for PCA."""
+    return "taylor" if whitening == "pca" else "exact"
+
+
+def whitening_matrix(
+    covariance: Tensor, *, eps: float = 1e-2, whitening: str = "zca", gradient: str | GradientRule | None = None
+) -> Tensor:
+    """S with S (M + εI) Sᵀ = I, for a covariance M.
+
+    With M + εI = V diag(λ) Vᵀ, λ clamped at ε: "zca" is the symmetric V λ^(−½) Vᵀ, which turns the data least; "pca" is
+    λ^(−½) Vᵀ, components in order of falling variance; "cholesky" is the inverse of the lower Cholesky factor.
+
+    Args:
+        covariance: (..., d, d).
+        eps: ε.
+        whitening: "zca", "pca" or "cholesky".
+        gradient: for ZCA "exact" (divided differences, the default), or a rule or its name to differentiate through
+            :func:`eigengrad.eigh`: "taylor", "clip", … are the paper's SVD-Taylor, SVD-Clip; "power_iteration" is
+            SVD-PI, which also drops what its stopping conditions drop; "svd" is plain ``torch.linalg.eigh``; "pi" is
+            power iteration in both passes. For PCA a rule, "taylor" by default. Cholesky has its own and takes none.
+
+    Returns:
+        (..., d, d).
+
+    >>> import torch
+    >>> from eigengrad.nn.functional import whitening_matrix
+    >>> whitening_matrix(torch.diag(torch.tensor([0.24, 0.99])), eps=0.01)
+    tensor([[2., 0.],
+            [0., 1.]])
+    """
+    if whitening not in KINDS:
+        raise choose("whitening", whitening, KINDS)
+    if whitening == "cholesky":
+        if gradient not in (None, "exact"):
+            raise ValueError(
+                f"gradient: got {gradient!r}; whitening='cholesky' has its own exact gradient, expected None"
+            )
+        return _cholesky(covariance, eps)
+    gradient = default_gradient(whitening) if gradient is None else gradient
+    if whitening == "zca" and gradient == "exact":
+        return matrix_inv_sqrt(covariance, eps=eps)
+    if gradient == _PI:
+        identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+        L, V = power_iteration(covariance + eps * identity, covariance.shape[-1])
+    else:
+        rule = Exact() if gradient == _SVD else resolve(gradient)
+        L, V = eigh(covariance, gradient=rule)
+        if isinstance(rule, PowerIteration):
+            kept = rule.kept(L.detach(), V.detach())
+            V = V * kept.unsqueeze(-2)
+        L, V = (L + eps).flip(-1), V.flip(-1)
+    scaled = V.mT * L.clamp(min=eps).rsqrt().unsqueeze(-1)
+    return scaled if whitening == "pca" else precise_matmul(V, scaled)
+
+
+def _cholesky(covariance: Tensor, eps: float) -> Tensor:
+    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    factor = torch.linalg.cholesky(covariance + eps * identity)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+    return inverse

@@ -1,0 +1,184 @@
+"""The module behind every whitening layer: parameters, running statistics, and the two modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .._arguments import require_integer, require_positive
+from .group_whitening import affine_map, group_whiten
+
+__all__ = ["WhiteningNorm"]
+
+
+class WhiteningNorm(nn.Module):
+    """What the whitening layers share: parameters, running statistics and the two modes.
+
+    A subclass says, in :meth:`whitening_matrices`, how covariances become whitening matrices.
+    """
+
+    num_batches_tracked: Tensor | None
+    running_mean: Tensor | None
+    running_covariance: Tensor | None
+    _dimensions: tuple[int, ...] = (2, 3, 4, 5)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-2,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        group_size: int | None = None,
+        num_groups: int | None = None,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        require_integer(owner, "num_features", num_features, minimum=0)
+        require_positive(owner, "eps", eps)
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.group_size, self.num_groups = _grouping(owner, num_features, group_size, num_groups)
+        self.process_group = process_group
+        options: Any = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty(num_features, **options)) if affine else None
+        self.bias = nn.Parameter(torch.empty(num_features, **options)) if affine else None
+        if track_running_stats:
+            self.register_buffer("running_mean", torch.empty(num_features, **options))
+            shape = (self.num_groups, self.group_size, self.group_size)
+            self.register_buffer("running_covariance", torch.empty(shape, **options))
+            self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
+        else:
+            self.running_mean = self.running_covariance = self.num_batches_tracked = None
+        self._cached: tuple[Any, Tensor] | None = None
+        self.reset_parameters()
+
+    def whitening_matrices(self, covariance: Tensor) -> Tensor:
+        """Whitening matrices of covariances: (groups, d, d) to the same."""
+        raise NotImplementedError
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, covariance I, no batches seen."""
+        if self.running_mean is None or self.running_covariance is None or self.num_batches_tracked is None:
+            return
+        self.running_mean.zero_()
+        identity = torch.eye(self.group_size, dtype=self.running_covariance.dtype, device=self.running_mean.device)
+        self.running_covariance.copy_(identity.expand_as(self.running_covariance))
+        self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0, and :meth:`reset_running_stats`."""
+        self.reset_running_stats()
+        if self.weight is not None and self.bias is not None:
+            nn.init.ones_(self.weight)
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Whiten (N, C, *spatial) by the batch's statistics in training, by the running ones in evaluation."""
+        self._check_input(x)
+        if self.training or self.running_mean is None:
+            return self._by_batch(x)
+        A, c = self.evaluation_map()
+        return affine_map(x, A, c)
+
+    def evaluation_map(self) -> tuple[Tensor, Tensor]:
+        """(A, c) of the evaluation mode's y = A x + c: (groups, d, d) and (C,), differentiable in weight and bias."""
+        if self.running_mean is None:
+            raise RuntimeError(
+                f"{type(self).__name__}: no running statistics, so no fixed map (track_running_stats=False)"
+            )
+        S = self._running_whitening()
+        A = S if self.weight is None else self.weight.view(self.num_groups, -1, 1) * S
+        c = -(A @ self.running_mean.view(self.num_groups, -1, 1)).flatten()
+        return A, c if self.bias is None else c + self.bias
+
+    def _running_whitening(self) -> Tensor:
+        """S of the running covariance, derived once and kept until the covariance changes."""
+        covariance = self.running_covariance
+        assert covariance is not None
+        if torch.compiler.is_compiling():
+            return self.whitening_matrices(covariance).detach()
+        key = (id(covariance), covariance._version, covariance.dtype, covariance.device, self.eps)
+        if self._cached is None or self._cached[0] != key:
+            with torch.no_grad():
+                self._cached = (key, self.whitening_matrices(covariance))
+        return self._cached[1]
+
+    def _by_batch(self, x: Tensor) -> Tensor:
+        count = x.numel() // max(x.shape[1], 1)
+        synchronised = self._synchronised()
+        if self.training and count == 1 and not synchronised:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
+        group = self._group() if synchronised else None
+        result = group_whiten(x, self.weight, self.bias, self.num_groups, self.whitening_matrices, group)
+        if self.training and self.running_mean is not None and result.points > 0:
+            self._track(result.mean, result.covariance)
+        return result.output
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, covariance: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_covariance is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1.0 / self.num_batches_tracked if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), _weight(share, self.running_mean))
+        self.running_covariance.lerp_(covariance.to(self.running_mean.dtype), _weight(share, self.running_mean))
+
+    def _synchronised(self) -> bool:
+        wanted = self.process_group is not None
+        return bool(wanted and self.training and dist.is_available() and dist.is_initialized())
+
+    def _group(self) -> Any:
+        return dist.group.WORLD if self.process_group == "world" else self.process_group
+
+    def _check_input(self, x: Tensor) -> None:
+        owner = type(self).__name__
+        if x.ndim not in self._dimensions:
+            expected = " or ".join(f"{n}D" for n in self._dimensions)
+            raise ValueError(f"{owner}: expected {expected} input; got {x.ndim}D, of shape {tuple(x.shape)}")
+        if x.shape[1] != self.num_features:
+            raise ValueError(f"{owner}: expected {self.num_features} channels; got input of shape {tuple(x.shape)}")
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}, group_size={self.group_size}"
+        )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Load a state of ``nn.BatchNorm`` as well: its running variance is the diagonal of the covariance."""
+        variance = state_dict.pop(prefix + "running_var", None)
+        if variance is not None and self.running_covariance is not None:
+            diagonal = torch.diag_embed(variance.view(self.num_groups, -1))
+            state_dict.setdefault(prefix + "running_covariance", diagonal.to(self.running_covariance.dtype))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _grouping(owner: str, features: int, size: int | None, groups: int | None) -> tuple[int, int]:
+    """(group_size, num_groups) from at most one of the two."""
+    if size is not None and groups is not None:
+        raise ValueError(f"{owner}: give group_size or num_groups, not both; got {size} and {groups}")
+    if size is not None:
+        require_integer(owner, "group_size", size, minimum=1)
+        name, part = "group_size", size
+    else:
+        groups = 1 if groups is None else groups
+        require_integer(owner, "num_groups", groups, minimum=1)
+        name, part = "num_groups", groups
+    if features % part:
+        divisors = [n for n in range(1, features + 1) if features % n == 0]
+        raise ValueError(f"{owner}: {name}={part} does not divide num_features={features}; what does: {divisors}")
+    return (part, features // part) if name == "group_size" else (features // part, part)
+
+
+def _weight(share: float | Tensor, like: Tensor) -> float | Tensor:
+    return share.to(like.dtype) if isinstance(share, Tensor) else share
