@@ -78,48 +78,32 @@ def photographs() -> tuple[Tensor, Tensor]:
     return china, flower
 
 
-def colours(axes: Axes, images: dict[str, tuple[Tensor, str]]) -> None:
-    """Pixels of each image in the red–blue plane with the ellipse of two standard deviations."""
-    angle = torch.linspace(0, 2 * torch.pi, 200)
-    circle = 2 * torch.stack([angle.cos(), angle.sin()])
-    for label, (image, colour) in images.items():
-        pixels = image.flatten(1)[[0, 2]]
-        sample = torch.randperm(pixels.shape[1], generator=torch.Generator().manual_seed(0))[:1500]
-        axes.scatter(*pixels[:, sample], s=3, color=colour, alpha=0.18, linewidths=0)
-        ellipse = pixels.mean(1, keepdim=True) + eg.matrix_sqrt(pixels.cov()) @ circle
-        axes.plot(*ellipse, color=colour, lw=2, ls="--" if "A in" in label else "-", label=label)
-    axes.legend(frameon=False, fontsize=9.5, loc="upper left", handlelength=1.6)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.42), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    axes.set_xlabel("red", fontsize=10.5, color=GREY)
-    axes.set_ylabel("blue", fontsize=10.5, color=GREY)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
 def draw() -> Path:
-    """Both rows."""
+    """Clouds above, photographs below."""
     X = correlated()
     pca, zca = whitened(X)
     followed = marked(X)
     china, flower = photographs()
     plt.rcParams.update({"font.size": 10, "mathtext.fontset": "cm"})
-    figure = plt.figure(figsize=(12.6, 10.4), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.3], hspace=0.03)
+    figure = plt.figure(figsize=(13.2, 8.4))
+    above = figure.add_gridspec(1, 3, left=0.045, right=0.955, top=0.945, bottom=0.475, wspace=0.08)
+    below = figure.add_gridspec(1, 4, left=0.015, right=0.985, top=0.36, bottom=0.075, wspace=0.04)
 
-    clouds = top.subplots(1, 3)
-    scatter(clouds[0], X, followed, "(a) Correlated points", r"$X$", 4.6)
-    scatter(clouds[1], pca, followed, "(b) PCA whitening: rotated", r"$\Lambda^{-1/2} V^{\top} X$", 3.6)
-    scatter(clouds[2], zca, followed, "(c) ZCA whitening: orientation kept", r"$V \Lambda^{-1/2} V^{\top} X$", 3.6)
+    clouds = [figure.add_subplot(cell) for cell in above]
+    scatter(clouds[0], X, followed, "(a) Correlated points", r"$X$", 5.0)
+    scatter(clouds[1], pca, followed, "(b) PCA whitening rotates", r"$\Lambda^{-1/2} V^{\top} X$", 3.9)
+    scatter(clouds[2], zca, followed, "(c) ZCA whitening does not", r"$V \Lambda^{-1/2} V^{\top} X$", 3.9)
 
-    images = bottom.subplots(2, 2)
-    show(images[0, 0], china, "(d) Image A", "")
-    show(images[0, 1], flower, "Image B", "")
-    coloured = r"$V_B \Lambda_B^{1/2} V_B^{\top} \; V_A \Lambda_A^{-1/2} V_A^{\top} (X_A - \mu_A) + \mu_B$"
-    back = r"$V_A \Lambda_A^{1/2} V_A^{\top} \; V_B \Lambda_B^{-1/2} V_B^{\top} (X_B - \mu_B) + \mu_A$"
-    show(images[1, 0], color_transfer(china, flower), "A in the colours of B", coloured)
-    show(images[1, 1], color_transfer(flower, china), "B in the colours of A", back)
+    images = [figure.add_subplot(cell) for cell in below]
+    show(images[0], china, "(d) Image A", r"$X_A$")
+    show(images[1], flower, "Image B", r"$X_B$")
+    map_a = r"$\Sigma_B^{1/2}\, \Sigma_A^{-1/2} (X_A - \mu_A) + \mu_B$"
+    map_b = r"$\Sigma_A^{1/2}\, \Sigma_B^{-1/2} (X_B - \mu_B) + \mu_A$"
+    show(images[2], color_transfer(china, flower), "A in the colours of B", map_a)
+    show(images[3], color_transfer(flower, china), "B in the colours of A", map_b)
     OUT.mkdir(parents=True, exist_ok=True)
     path = OUT / "figure2.png"
-    figure.savefig(path, dpi=150, facecolor="white")
+    figure.savefig(path, dpi=160, facecolor="white")
     return path
 
 

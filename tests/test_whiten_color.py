@@ -99,8 +99,10 @@ def test_groups_transfer_the_blocks_on_the_diagonal_only():
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_content_in_its_own_style_is_a_fixed_point(per_sample, dtype):
     x = features(3, 16, 12, 12, dtype=dtype)
+    # What S_s S_w may differ from the identity by: round-off times the condition of the square roots.
+    condition = torch.linalg.cond(statistics(x)[1] + 1e-5 * torch.eye(16)).max().sqrt()
     error = (whiten_color(x, x, per_sample=per_sample) - x).abs().max() / x.abs().max()
-    assert error < 100 * torch.finfo(dtype).eps
+    assert error < 16 * torch.finfo(dtype).eps * condition
 
 
 def test_rank_deficient_content_in_its_own_style_is_a_fixed_point():
@@ -112,7 +114,8 @@ def test_rank_deficient_content_in_its_own_style_is_a_fixed_point():
 def test_alpha_blends_content_and_full_transfer(per_sample):
     content, style = features(3, 5, 6, 6, dtype=F32), features(3, 5, 6, 6, dtype=F32)
     full = whiten_color(content, style, per_sample=per_sample)
-    assert torch.equal(whiten_color(content, style, per_sample=per_sample, alpha=0.0), content)
+    none = whiten_color(content, style, per_sample=per_sample, alpha=0.0)
+    assert (none - content).abs().max() <= 2 * torch.finfo(F32).eps * content.abs().max()
     alpha = torch.tensor([0.0, 0.25, 1.0])
     blend = alpha[:, None, None, None] * full + (1 - alpha[:, None, None, None]) * content
     got = whiten_color(content, style, per_sample=per_sample, alpha=alpha)
@@ -142,8 +145,9 @@ def test_only_the_set_of_pixels_matters_to_the_statistics():
     torch.testing.assert_close(got.flatten(2), expected.flatten(2)[..., order], rtol=1e-11, atol=1e-11)
 
 
-def test_a_mean_of_a_thousand_standard_deviations_costs_no_accuracy_but_that_of_the_input():
-    content, style = features(1, 8, 64, 64), features(1, 8, 64, 64)
+def test_a_mean_of_a_thousand_standard_deviations_is_no_trouble():
+    # White noise on top, because this is about the mean and not about the condition of the covariance.
+    content, style = (features(1, 8, 64, 64) + randn(1, 8, 64, 64) for _ in range(2))
     content, style = (content + 1e3).float(), (style - 1e3).float()
     g = randn(*content.shape)
 
@@ -153,9 +157,11 @@ def test_a_mean_of_a_thousand_standard_deviations_costs_no_accuracy_but_that_of_
         return (y.detach().double(), *(x.double() for x in torch.autograd.grad(y, inputs, g.to(dtype))))
 
     narrow, wide = run(F32), run(F64)
-    assert (narrow[0] - wide[0]).abs().max() < 2e-3  # three roundings of 1e3, spread over eight channels
+    spacing = 1024 * torch.finfo(F32).eps / 2  # of float32 numbers around the mean, which is rounded to it
+    T = root(statistics(style)[1], 0.5) @ root(statistics(content)[1], -0.5)
+    assert (narrow[0] - wide[0]).abs().max() < spacing * (1 + T.abs().sum(-1).max())
     for got, want in zip(narrow[1:], wide[1:], strict=True):
-        assert (got - want).norm() / want.norm() < 2e-3
+        assert (got - want).norm() / want.norm() < 3 * spacing
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 9), (2, 4, 3, 3), (2, 4, 2, 3, 2)], ids=["1d", "2d", "3d"])

@@ -20,8 +20,8 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
     """Batch normalisation by whitening: the paper's Algorithm 2.
 
     Channels are taken in groups of d. With mean μ and covariance M (divided by the count) of a group over the batch and
-    its positions, y = γ S (x − μ) + β with S (M + εI) Sᵀ = I. In evaluation, S is derived from the running *covariance*,
-    which is what is averaged; averaging S itself would be less stable.
+    its positions, y = γ S (x − μ) + β with S (M + εI) Sᵀ = I. In evaluation, S is derived from the running
+    *covariance*, which is what is averaged; averaging S itself would be less stable.
 
     Shapes and behaviour follow ``nn.BatchNorm``: argument order, ``momentum=None`` for a cumulative average,
     ``track_running_stats=False`` for batch statistics always. The gradient is exact by default, whatever the spectrum;
@@ -35,8 +35,8 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         track_running_stats: keep running statistics for evaluation.
         group_size, num_groups: d, or C/d; at most one of the two. By default all channels are one group.
         whitening: "zca" (symmetric), "pca" (components in order of variance) or "cholesky" (lower triangular).
-        gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact", and
-            "taylor" for PCA.
+        gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact",
+            and "taylor" for PCA.
         process_group: share statistics between the processes of this group while training; "world" is all of them.
 
     >>> import torch

@@ -6,8 +6,8 @@ S = S(M) is the whitening matrix. The backward pass needs two products with the 
     G = Σ dy (x − μ)ᵀ,   dβ = Σ dy,   dγ = diag(G Sᵀ),   gM from diag(γ) G through S(M)
     dx = Aᵀ (dy − dβ/m) + (2/m) gM (x − μ)
 
-so all that is kept is x and matrices of size d × d. Where a second derivative, forward mode, a transform or the compiler
-is at work, the same is composed from differentiable operations instead.
+so all that is kept is x and matrices of size d × d. Where a second derivative, forward mode, a transform or the
+compiler is at work, the same is composed from differentiable operations instead.
 """
 
 from __future__ import annotations
