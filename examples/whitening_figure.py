@@ -85,9 +85,9 @@ def draw() -> Path:
     followed = marked(X)
     china, flower = photographs()
     plt.rcParams.update({"font.size": 10, "mathtext.fontset": "cm"})
-    figure = plt.figure(figsize=(13.2, 8.4))
-    above = figure.add_gridspec(1, 3, left=0.045, right=0.955, top=0.945, bottom=0.475, wspace=0.08)
-    below = figure.add_gridspec(1, 4, left=0.015, right=0.985, top=0.36, bottom=0.075, wspace=0.04)
+    figure = plt.figure(figsize=(13.2, 7.7))
+    above = figure.add_gridspec(1, 3, left=0.045, right=0.955, top=0.95, bottom=0.435, wspace=0.08)
+    below = figure.add_gridspec(1, 4, left=0.015, right=0.985, top=0.345, bottom=0.06, wspace=0.04)
 
     clouds = [figure.add_subplot(cell) for cell in above]
     scatter(clouds[0], X, followed, "(a) Correlated points", r"$X$", 5.0)

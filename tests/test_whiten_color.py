@@ -157,9 +157,12 @@ def test_a_mean_of_a_thousand_standard_deviations_is_no_trouble():
         return (y.detach().double(), *(x.double() for x in torch.autograd.grad(y, inputs, g.to(dtype))))
 
     narrow, wide = run(F32), run(F64)
-    spacing = 1024 * torch.finfo(F32).eps / 2  # of float32 numbers around the mean, which is rounded to it
+    # Float32 numbers around the mean are so far apart. Each mean is off by 1.5 of it at most (its sum by one, the
+    # quotient by a half): that of the content reaches the result through T, that of the style as it is, and the result
+    # is rounded once more.
+    spacing = 1024 * torch.finfo(F32).eps / 2
     T = root(statistics(style)[1], 0.5) @ root(statistics(content)[1], -0.5)
-    assert (narrow[0] - wide[0]).abs().max() < spacing * (1 + T.abs().sum(-1).max())
+    assert (narrow[0] - wide[0]).abs().max() < spacing * (1.5 * T.abs().sum(-1).max() + 2)
     for got, want in zip(narrow[1:], wide[1:], strict=True):
         assert (got - want).norm() / want.norm() < 3 * spacing
 

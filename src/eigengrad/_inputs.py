@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 _COMPUTED = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
@@ -62,6 +63,11 @@ def is_concrete(A: Tensor) -> bool:
 def transforming() -> bool:
     """Whether a transform of ``torch.func`` is at work."""
     return torch._C._are_functorch_transforms_active()
+
+
+def forward_mode() -> bool:
+    """Whether forward-mode differentiation is at work."""
+    return forward_ad._current_level >= 0
 
 
 def matmul(A: Tensor, B: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import solvers
-from ._inputs import check_matrix, full_precision, is_concrete, real_dtype, transforming, widen
+from ._inputs import check_matrix, forward_mode, full_precision, is_concrete, real_dtype, transforming, widen
 from ._return_types import EighResult, eigh_result
 from ._transforms import Batched, run
 from .errors import GaugeError, choose
@@ -93,7 +93,8 @@ class _Eigh(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.rule = inputs[2]
         ctx.save_for_backward(*output)
-        ctx.save_for_forward(*output)
+        if forward_mode():
+            ctx.save_for_forward(*output)
         ctx.set_materialize_grads(False)
 
     @staticmethod

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._inputs import is_concrete
 
-__all__ = ["available", "taylor_bracket", "usable"]
+__all__ = ["available", "taylor_kernels", "usable"]
 
 
 @functools.cache
@@ -35,10 +36,18 @@ def usable(X: Tensor) -> bool:
     )
 
 
+class TaylorKernels(NamedTuple):
+    """What :mod:`eigengrad.kernels.taylor` offers for one type."""
+
+    bracket: Callable[..., None]
+    pullback: Callable[..., None]
+
+
 @functools.cache
-def taylor_bracket(dtype: torch.dtype) -> Callable[..., None]:
-    """The kernel for ``dtype``, loaded when it is first needed."""
+def taylor_kernels(dtype: torch.dtype) -> TaylorKernels:
+    """The kernels for ``dtype``, loaded when they are first needed."""
     from . import taylor
 
-    kernel: Callable[..., None] = taylor.bracket32 if dtype == torch.float32 else taylor.bracket64
-    return kernel
+    if dtype == torch.float32:
+        return TaylorKernels(taylor.bracket32, taylor.pullback32)
+    return TaylorKernels(taylor.bracket64, taylor.pullback64)

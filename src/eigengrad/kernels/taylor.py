@@ -1,4 +1,5 @@
-"""The bracket of the backward pass, ½ (X − Xᵀ) ∘ R + diag(gλ), with the Taylor rule's R, in one pass over X.
+"""The bracket of the backward pass, ½ (X − Xᵀ) ∘ R + diag(gλ), with the Taylor rule's R, in one pass over X = Vᵀ gV;
+and, for a few small matrices, the whole backward pass in one call.
 
 In torch operations this is some twenty of them, each a pass over memory and two microseconds of overhead; for 16
 matrices of size 4 that is more than the decomposition itself. Here it is about n²/2 · (5 + 2 log₂(K+1)) operations per
@@ -77,3 +78,62 @@ def _bracket(X: Any, L: Any, gL: Any, with_gL: bool, terms: int, eps: float, row
             w = half * (X[i, j] - X[j, i]) * (total[j] / p[j])
             X[i, j] = w
             X[j, i] = w
+
+
+@njit(**_OPTIONS)
+def pullback32(
+    V: int, v: Any, gV: int, g: Any, L: int, gL: int, gA: int, batch: int, n: int, terms: int, eps: float
+) -> None:
+    """:func:`_pullback` of float32, from addresses and strides; gL may be 0, for none."""
+    vectors = carray(pointer(V), (batch * n * n,), np.float32)
+    gradients = carray(pointer(gV), (batch * n * n,), np.float32)
+    values, slopes = carray(pointer(L), (batch, n), np.float32), carray(pointer(gL), (batch, n), np.float32)
+    out = carray(pointer(gA), (batch, n, n), np.float32)
+    _pullback(vectors, v, gradients, g, values, slopes, gL != 0, out, terms, eps)
+
+
+@njit(**_OPTIONS)
+def pullback64(
+    V: int, v: Any, gV: int, g: Any, L: int, gL: int, gA: int, batch: int, n: int, terms: int, eps: float
+) -> None:
+    """:func:`_pullback` of float64, from addresses and strides; gL may be 0, for none."""
+    vectors = carray(pointer(V), (batch * n * n,), np.float64)
+    gradients = carray(pointer(gV), (batch * n * n,), np.float64)
+    values, slopes = carray(pointer(L), (batch, n), np.float64), carray(pointer(gL), (batch, n), np.float64)
+    out = carray(pointer(gA), (batch, n, n), np.float64)
+    _pullback(vectors, v, gradients, g, values, slopes, gL != 0, out, terms, eps)
+
+
+@njit(**_OPTIONS)
+def _pullback(V: Any, v: Any, gV: Any, g: Any, L: Any, gL: Any, with_gL: bool, gA: Any, terms: int, eps: float) -> None:
+    """V B Vᵀ into gA (b, n, n), with B the bracket of Vᵀ gV. V and gV are flat, with strides v and g of their own.
+
+    Plain dot products: at these sizes calls and passes cost more than arithmetic.
+    """
+    batch, n = L.shape
+    zero = V.dtype.type(0.0)
+    scratch, rows = np.empty((3, n, n), V.dtype), np.empty((4, n), V.dtype)
+    W, X, T = scratch[0], scratch[1], scratch[2]
+    for b in range(batch):
+        for j in range(n):  # the eigenvectors, as rows
+            for k in range(n):
+                W[j, k] = V[b * v[0] + k * v[1] + j * v[2]]
+        for i in range(n):
+            for j in range(n):
+                total = zero
+                for k in range(n):
+                    total += W[i, k] * gV[b * g[0] + k * g[1] + j * g[2]]
+                X[i, j] = total
+        _bracket(X, L[b], gL[b], with_gL, terms, eps, rows)
+        for i in range(n):
+            for j in range(n):
+                total = zero
+                for k in range(n):
+                    total += W[k, i] * X[k, j]
+                T[i, j] = total
+        for i in range(n):
+            for j in range(n):
+                total = zero
+                for k in range(n):
+                    total += T[i, k] * W[k, j]
+                gA[b, i, j] = total

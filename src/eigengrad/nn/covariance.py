@@ -6,12 +6,7 @@ from torch import Tensor
 
 from .._matmul import precise_matmul
 
-__all__ = ["covariance", "spatial_points"]
-
-
-def spatial_points(x: Tensor, groups: int = 1) -> Tensor:
-    """Feature maps (N, C, *spatial) as points: (N, groups, C/groups, M), a view where the layout allows it."""
-    return x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
+__all__ = ["covariance"]
 
 
 def covariance(points: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-from .._inputs import full_precision, is_concrete, widen
+from .._inputs import forward_mode, full_precision, is_concrete, widen
 from .._matmul import precise_matmul
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
@@ -58,7 +58,7 @@ def group_whiten(
         process_group: the processes whose points count, or None for this one alone.
     """
     with full_precision(x):
-        if not is_concrete(x) or forward_ad._current_level >= 0:
+        if not is_concrete(x) or forward_mode():
             return _composed(x, weight, bias, groups, whitening, process_group)
         arguments = (dense(x), weight, bias, groups, whitening, process_group)
         output, mean, cov, count = _GroupWhiten.apply(*arguments)  # type: ignore[no-untyped-call]

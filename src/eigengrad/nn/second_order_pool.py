@@ -48,8 +48,8 @@ class PoolingMethod:
         power: α. With 1 there is nothing to decompose.
         eps: added to the diagonal of the moment; eigenvalues that round-off puts below it count as eps.
         gradient: "exact", by divided differences; or a rule, to differentiate through :func:`eigengrad.eigh`.
-        normalize: ``None``; "frobenius" divides the matrix by √Σλ^2α, its Frobenius norm (the paper's form); "l2" divides
-            the output of each sample by its length; "signed_sqrt" takes sign(y)√|y| of its entries first.
+        normalize: ``None``; "frobenius" divides the matrix by its Frobenius norm √Σλ^2α (the paper's form); "l2"
+            divides the output of each sample by its length; "signed_sqrt" takes sign(y)√|y| of its entries first.
         steps: of Newton–Schulz.
     """
 
@@ -114,9 +114,9 @@ def second_order_pool(
         gradient: "exact", or a rule such as "taylor" or ``Clip(100.0)``.
         normalize: "frobenius", "l2", "signed_sqrt" or ``None``; "method" leaves the choice to the method.
         steps: of Newton–Schulz.
-        output: "triu", the upper triangle of S row by row, (N, C(C+1)/2), every entry as it is, as MPN-COV and iSQRT-COV
-            do (no √2 off the diagonal, so its length is not the norm of S); "matrix", S itself, (N, C, C); "features",
-            S·X̃ as Algorithm 3 writes it, (N, C, H, W). For the Gaussian embedding C is one more.
+        output: "triu", the upper triangle of S row by row, (N, C(C+1)/2), every entry as it is, as in MPN-COV and
+            iSQRT-COV (no √2 off the diagonal, so its length is not the norm of S); "matrix", S itself, (N, C, C);
+            "features", S·X̃ as Algorithm 3 writes it, (N, C, H, W). For the Gaussian embedding C is one more.
 
     Returns:
         As ``output`` says, in the type of ``x``.
@@ -269,7 +269,8 @@ def _pool(x: Tensor, method: PoolingMethod, output: str) -> Tensor:
         if method.normalize in ("l2", "signed_sqrt"):
             sample = tuple(range(x.ndim - 3, y.ndim))
             y = _unit(_signed_sqrt(y, sample) if method.normalize == "signed_sqrt" else y, sample)
-        return y.to(x.dtype)
+        pooled: Tensor = y.to(x.dtype)
+        return pooled
 
 
 def _points(x: Tensor, moment: str) -> Tensor:
@@ -286,7 +287,7 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     eps, (d, count) = method.eps, points.shape[-2:]
     if method.function == "power" and method.power == 0.5 and method.gradient == "exact" and count < d and eps > 0:
         return _thin_sqrt(points, eps)
-    moment = _second_moment(points)
+    moment = _second_moment(points, max(count, 1))
     if method.function == "newton_schulz":
         return newton_schulz_sqrt(moment, method.steps, eps=eps)
     if method.function == "power" and method.power == 1:
@@ -308,10 +309,11 @@ def _shift(A: Tensor, eps: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _ThinSqrt(SmoothFunction):
-    """h(t) = 1/(√(t + ε) + √ε), the divided difference of √ between t + ε and ε, for t ≥ 0.
+class _ThinRoot(SmoothFunction):
+    """k(t) = (√(t + ε) + √ε)^(−½) for t ≥ 0, so that √(t + ε) = √ε + t k(t)².
 
-    With p = √(x + ε), q = √(y + ε), s = √ε: h[x, y] = −1/((p + s)(q + s)(p + q)), with no subtraction at all.
+    With p = √(x + ε), q = √(y + ε), a = √(p + √ε), b = √(q + √ε): k[x, y] = −1/(a b (a + b)(p + q)), with no
+    subtraction at all.
     """
 
     eps: float
@@ -320,59 +322,74 @@ class _ThinSqrt(SmoothFunction):
         return torch.sqrt(x.clamp(min=0) + self.eps)  # below zero there is only round-off
 
     def value(self, x: Tensor) -> Tensor:
-        return 1.0 / (self._root(x) + self.eps**0.5)
+        return torch.rsqrt(self._root(x) + self.eps**0.5)
 
     def first(self, x: Tensor, y: Tensor) -> Tensor:
         p, q = self._root(x), self._root(y)
-        return -self.value(x) * self.value(y) / (p + q)
+        a, b = torch.sqrt(p + self.eps**0.5), torch.sqrt(q + self.eps**0.5)
+        return -1.0 / ((a * b) * ((a + b) * (p + q)))
 
     def curvature(self, x: Tensor) -> Tensor:
-        p, h = self._root(x), self.value(x)
-        return (0.25 / p + 0.5 * h) * (h / p) ** 2
+        p = self._root(x)
+        u = p + self.eps**0.5
+        curvature: Tensor = (0.1875 / u + 0.125 / p) / (p * p * u * torch.sqrt(u))
+        return curvature
 
 
 def _thin_sqrt(points: Tensor, eps: float) -> Tensor:
-    """(X Xᵀ/M + ε I)^½ = √ε I + X h(Xᵀ X/M) Xᵀ/M, for fewer points M than dimensions: an M×M problem.
+    """(X Xᵀ/M + ε I)^½ = √ε I + Y Yᵀ with Y = X k(Xᵀ X/M)/√M, for fewer points M than dimensions: an M×M problem.
 
-    h is :class:`_ThinSqrt`. The conditioning is that of the square root itself, so nothing is lost; the d − M eigenvalues
-    that are tied at ε never appear.
+    k is :class:`_ThinRoot`. The conditioning is that of the square root itself, so nothing is lost, and the d − M
+    eigenvalues that are tied at ε never appear.
     """
-    count = points.shape[-1]
-    gram = _second_moment(points.mT) * (points.shape[-2] / max(count, 1))
-    h = apply(_NAME, gram, _ThinSqrt(eps), eps=0.0, gradient="exact", driver=None, check_finite=None)
-    return _shift(precise_matmul(precise_matmul(points, h), points.mT) / max(count, 1), eps**0.5)
+    count = max(points.shape[-1], 1)
+    k = apply(
+        _NAME,
+        _second_moment(points.mT, count),
+        _ThinRoot(eps),
+        eps=0.0,
+        gradient="exact",
+        driver=None,
+        check_finite=None,
+    )
+    return _shift(_second_moment(precise_matmul(points, k / count**0.5), 1), eps**0.5)
 
 
-def _second_moment(X: Tensor) -> Tensor:
-    """X Xᵀ/M for points (..., d, M); of no points it is zero."""
-    moment: Tensor = run(_Moment, _MomentTransforms, X)
+def _second_moment(X: Tensor, count: int) -> Tensor:
+    """X Xᵀ/count, (..., d, m) to (..., d, d)."""
+    moment: Tensor = run(_Moment, _MomentTransforms, X, count)
     return moment
 
 
 class _Moment(Function):
-    """Its own function, because the gradient (G + Gᵀ) X/M is one product where two factors would take two."""
+    """Its own function, because the gradient (G + Gᵀ) X/count is one product where two factors would take two."""
 
     @staticmethod
-    def forward(X: Tensor) -> Any:
-        return X @ X.mT / max(X.shape[-1], 1)
+    def forward(X: Tensor, count: int) -> Any:
+        product = X @ X.mT
+        return product if count == 1 else product / count
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        X, ctx.count = inputs
+        ctx.save_for_backward(X)
+        ctx.save_for_forward(X)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
         (X,) = ctx.saved_tensors
-        return precise_matmul((G + G.mT) / max(X.shape[-1], 1), X)
+        with full_precision(X):
+            G = G + G.mT
+            return precise_matmul(G if ctx.count == 1 else G / ctx.count, X), None
 
 
 class _MomentTransforms(_Moment, Batched):
     @staticmethod
-    def jvp(ctx: Any, dX: Tensor) -> Any:
+    def jvp(ctx: Any, dX: Tensor, _: None) -> Any:
         (X,) = ctx.saved_tensors
-        half = precise_matmul(dX, X.mT) / max(X.shape[-1], 1)
-        return half + half.mT
+        with full_precision(X):
+            half = precise_matmul(dX, X.mT) / ctx.count
+            return half + half.mT
 
 
 def _upper_triangle(S: Tensor) -> Tensor:
