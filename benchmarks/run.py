@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 import derivatives
+import pooling
 import whitening
 
-SUBJECTS = {"derivatives": derivatives.run, "whitening": whitening.run}
+SUBJECTS = {"derivatives": derivatives.run, "whitening": whitening.run, "pooling": pooling.run}
 
 
 def main() -> None:

@@ -91,6 +91,7 @@ class Plain(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
+        """γ (M + εI)^(−½) (x − μ) + β."""
         d = self.group_size
         points = x.transpose(0, 1).reshape(x.shape[1] // d, d, -1)
         points = points - points.mean(-1, keepdim=True)

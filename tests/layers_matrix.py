@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eigengrad import Lorentzian, Taylor
 from eigengrad.nn import DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d, IterativeNorm
@@ -16,6 +16,7 @@ from eigengrad.nn.whitening_norm import WhiteningNorm
 F32, F64 = torch.float32, torch.float64
 BY_NDIM = {2: DecorrelatedBatchNorm1d, 3: DecorrelatedBatchNorm1d, 4: DecorrelatedBatchNorm2d}
 BY_NDIM[5] = DecorrelatedBatchNorm3d
+BATCH_NORM = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ DIFFERENTIATES = [layer for layer in LAYERS if layer.differentiates]
 DETERMINISTIC = [layer for layer in LAYERS if layer.deterministic]
 WHITENINGS = [layer for layer in LAYERS if layer.name in ("zca", "pca", "cholesky")]
 DEFAULTS = [*WHITENINGS, LAYERS[-1]]
+ZCA, CHOLESKY, PCA = WHITENINGS
 
 
 def over(layers: list[Layer]) -> pytest.MarkDecorator:
@@ -88,7 +90,7 @@ def features(*shape: int, dtype: torch.dtype = F64, mean: float = 1.0, seed: int
     channels = shape[1]
     mix = torch.diag(torch.linspace(1, 3, channels, dtype=F64)) + 0.3 * randn(channels, channels) / channels**0.5
     x = torch.einsum("cd,nd...->nc...", mix, randn(*shape))
-    return (x + mean * (1 + randn(channels)).reshape(-1, *[1] * (len(shape) - 2))).to(dtype)
+    return (x + mean * (1 + 0.1 * randn(channels)).reshape(-1, *[1] * (len(shape) - 2))).to(dtype).contiguous()
 
 
 def strided(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from layers_matrix import (
+    DEFAULTS,
     DETERMINISTIC,
     DIFFERENTIATES,
     F32,
@@ -12,6 +13,7 @@ from layers_matrix import (
     REGULAR,
     SHAPES,
     WHITENINGS,
+    ZCA,
     features,
     over,
     randomize,
@@ -42,43 +44,55 @@ def relative(a: Tensor, b: Tensor) -> float:
 # Fused and composed ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
-@pytest.mark.parametrize("memory", FORMATS)
-@pytest.mark.parametrize("ndim", SHAPES)
-@over(DETERMINISTIC)
-def test_fused_and_composed_have_the_same_output_and_gradients(layer, ndim, memory, affine):
-    if memory == "expanded" and not layer.regular:
-        pytest.skip("equal samples: the covariance of few points has ties")
-    module = randomize(layer.make(8, ndim, affine=affine, num_groups=GROUPS))
-    x = FORMATS[memory](features(*SHAPES[ndim])).requires_grad_()
+def assert_fused_is_composed(module, x: Tensor) -> None:
     torch.testing.assert_close(module(x), composed(module, x), rtol=1e-10, atol=1e-10)
     pairs = zip(gradients(module, module, x), gradients(lambda x: composed(module, x), module, x), strict=True)
     for got, expected in pairs:
         assert relative(got, expected) < 1e-10
+
+
+@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
+@pytest.mark.parametrize("memory", [name for name in FORMATS if name != "expanded"])
+@pytest.mark.parametrize("ndim", SHAPES)
+@over(DEFAULTS)
+def test_fused_and_composed_agree_in_every_layout(layer, ndim, memory, affine):
+    module = randomize(layer.make(8, ndim, affine=affine, num_groups=GROUPS))
+    assert_fused_is_composed(module, FORMATS[memory](features(*SHAPES[ndim])).requires_grad_())
+
+
+@pytest.mark.parametrize("ndim", SHAPES)
+@over(REGULAR)
+def test_fused_and_composed_agree_on_expanded_input(layer, ndim):
+    module = randomize(layer.make(8, ndim, num_groups=GROUPS))
+    assert_fused_is_composed(module, FORMATS["expanded"](features(*SHAPES[ndim])).requires_grad_())
+
+
+@pytest.mark.parametrize("memory", ["contiguous", "channels_last"])
+@over(DETERMINISTIC)
+def test_fused_and_composed_agree_for_every_gradient(layer, memory):
+    module = randomize(layer.make(8, num_groups=GROUPS))
+    assert_fused_is_composed(module, FORMATS[memory](features(*SHAPES[4])).requires_grad_())
 
 
 @pytest.mark.parametrize("memory", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("groups", [1, 6, 32, 64, 96, 192])
 def test_groups_merged_into_blocks_do_not_mix(groups, memory):
-    module = randomize(WHITENINGS[0].make(192, num_groups=groups))
+    module = randomize(ZCA.make(192, num_groups=groups))
     x = FORMATS[memory](features(8, 192, 6, 6)).requires_grad_()
-    torch.testing.assert_close(module(x), composed(module, x), rtol=1e-10, atol=1e-10)
-    pairs = zip(gradients(module, module, x), gradients(lambda x: composed(module, x), module, x), strict=True)
-    for got, expected in pairs:
-        assert relative(got, expected) < 1e-10
+    assert_fused_is_composed(module, x)
 
 
 @pytest.mark.parametrize("memory", ["contiguous", "channels_last"])
 def test_output_and_gradient_keep_the_memory_format_of_the_input(memory):
     x = FORMATS[memory](features(3, 8, 4, 5)).requires_grad_()
-    y = WHITENINGS[0].make(8)(x)
+    y = ZCA.make(8)(x)
     wavy(y).backward()
     assert y.stride() == x.stride() == x.grad.stride()
 
 
 @pytest.mark.parametrize("memory", ["contiguous", "channels_last"])
 def test_an_incoming_gradient_of_another_format_is_understood(memory):
-    module = WHITENINGS[0].make(8)
+    module = ZCA.make(8)
     x = FORMATS[memory](features(3, 8, 4, 5)).requires_grad_()
     g = features(3, 8, 4, 5, seed=3)
     results = [torch.autograd.grad(module(x), x, f(g))[0] for f in (*FORMATS.values(),) if f is not FORMATS["expanded"]]
@@ -88,7 +102,7 @@ def test_an_incoming_gradient_of_another_format_is_understood(memory):
 
 @pytest.mark.parametrize("wanted", [("x",), ("weight",), ("bias",), ("x", "bias"), ("weight", "bias")], ids="+".join)
 def test_only_what_needs_a_gradient_gets_one(wanted):
-    module = WHITENINGS[0].make(8, num_groups=GROUPS)
+    module = ZCA.make(8, num_groups=GROUPS)
     x = features(3, 8, 4, 5)
     leaves = {"x": x, "weight": module.weight, "bias": module.bias}
     for name, leaf in leaves.items():
@@ -102,13 +116,13 @@ def test_only_what_needs_a_gradient_gets_one(wanted):
 
 def test_backward_twice_through_a_retained_graph_gives_the_same():
     x = features(3, 8, 4, 5).requires_grad_()
-    loss = wavy(WHITENINGS[0].make(8)(x))
+    loss = wavy(ZCA.make(8)(x))
     first, second = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
     assert torch.equal(first, second)
 
 
 def test_several_backward_passes_at_once():
-    module = WHITENINGS[0].make(4, 2)
+    module = ZCA.make(4, 2)
     x = features(6, 4).requires_grad_()
     y = module(x)
     each = torch.eye(y.numel(), dtype=F64).reshape(-1, *y.shape)
@@ -133,17 +147,16 @@ def function(layer, ndim: int, **options):
     return f, (features(*shape).requires_grad_(), *[p.detach().clone().requires_grad_() for p in module.parameters()])
 
 
-@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
-@pytest.mark.parametrize("ndim", [2, 4])
+@pytest.mark.parametrize(("ndim", "affine"), [(2, False), (4, True)], ids=["2-plain", "4-affine"])
 @over(DIFFERENTIATES)
 def test_gradcheck(layer, ndim, affine):
-    assert gradcheck(*function(layer, ndim, affine=affine))
+    assert gradcheck(*function(layer, ndim, affine=affine), fast_mode=layer not in DEFAULTS)
 
 
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
 @over([layer for layer in DIFFERENTIATES if layer.deterministic])
 def test_gradgradcheck(layer, affine):
-    assert gradgradcheck(*function(layer, 2, affine=affine))
+    assert gradgradcheck(*function(layer, 2, affine=affine), fast_mode=True)
 
 
 @over(DETERMINISTIC)
@@ -180,7 +193,7 @@ def test_transforms_of_torch_func_agree_with_autograd(layer):
 
 
 def test_jacobian_of_the_layer():
-    f, inputs = function(WHITENINGS[0], 2)
+    f, inputs = function(ZCA, 2)
     expected = torch.autograd.functional.jacobian(f, inputs)[0]
     torch.testing.assert_close(jacrev(f)(*inputs), expected, rtol=1e-9, atol=1e-9)
 
@@ -217,8 +230,8 @@ def test_gradient_of_16_samples_in_64_channels_is_right_in_float32(layer, kind):
     assert relative(found[0][0], found[1][0]) < 1e-4
 
 
-def test_autograd_through_torch_linalg_eigh_loses_the_gradient_of_16_samples_in_64_channels():
-    """The reason for this layer; were it to pass, the test above would show nothing."""
+def test_autograd_through_torch_linalg_eigh_misses_the_same_bar():
+    """The reason for this layer: nan where a tie is exact, fewer digits where round-off breaks it."""
     x = one_hot_samples(F32).requires_grad_()
     assert torch.autograd.grad(wavy(plain_autograd(x, 1e-2)), x)[0].isnan().any()
     x = RANK_DEFICIENT["random"](F32)
@@ -227,7 +240,7 @@ def test_autograd_through_torch_linalg_eigh_loses_the_gradient_of_16_samples_in_
         z = x.to(dtype, copy=True).requires_grad_()
         (g,) = torch.autograd.grad(wavy(plain_autograd(z, 1e-2)), z)
         found.append(g)
-    assert not relative(found[0], found[1]) < 1e-2
+    assert relative(found[0], found[1]) > 1e-4
 
 
 DEGENERATE = {
@@ -269,8 +282,9 @@ def test_gradients_at_ties_are_those_of_float64(layer, kind):
 @pytest.mark.parametrize("memory", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("mean", [0.0, 3.0, 7.0, 30.0, 1e3])
 @over(REGULAR)
-def test_a_mean_far_from_zero_costs_no_accuracy(layer, mean, memory):
-    """Output to 2e-4 and gradients to 1e-4 of float64 on the same numbers; the input itself has 6e-5 at mean 1e3."""
+def test_a_mean_far_from_zero_costs_no_more_than_its_own_round_off(layer, mean, memory):
+    """Against float64 on the same numbers: to 1e-5, or 1e-6 of the mean, of which 6e-8 is the round-off."""
+    tolerance = 1e-6 * max(10.0, mean)
     x = FORMATS[memory](features(16, 8, 12, 12, dtype=F32, mean=mean))
     outputs, grads = [], []
     for dtype in (F32, F64):
@@ -278,9 +292,9 @@ def test_a_mean_far_from_zero_costs_no_accuracy(layer, mean, memory):
         module = randomize(layer.make(8, dtype=dtype))
         outputs.append(module(z))
         grads.append(torch.autograd.grad(wavy(outputs[-1]), [z, *module.parameters()]))
-    assert (outputs[0].double() - outputs[1]).abs().max() < 2e-4
+    assert relative(*outputs) < tolerance
     for a, b in zip(*grads, strict=True):
-        assert relative(a, b) < 1e-4
+        assert relative(a, b) < tolerance
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
@@ -316,13 +330,13 @@ def test_kept_for_backward_are_the_input_and_a_few_matrices_of_size_d(layer, d, 
 
 
 def test_kept_for_backward_does_not_grow_with_the_batch():
-    module = WHITENINGS[0].make(16, dtype=F32, group_size=4)
+    module = ZCA.make(16, dtype=F32, group_size=4)
     small, large = (kept_for_backward(module, features(n, 16, 8, 8, dtype=F32).requires_grad_()) for n in (2, 32))
     assert small == large
 
 
 def test_a_parameter_changed_before_backward_is_noticed():
-    module = WHITENINGS[0].make(8)
+    module = ZCA.make(8)
     y = wavy(module(features(3, 8, 4, 5).requires_grad_()))
     with torch.no_grad():
         module.weight.mul_(2)

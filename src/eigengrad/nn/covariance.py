@@ -1,16 +1,22 @@
-"""Mean and covariance of points, the statistic that every layer here starts from."""
+"""Mean, second moment and covariance of points, the statistics that the layers start from."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
+from torch.autograd import Function
 
+from .._inputs import full_precision
 from .._matmul import precise_matmul
+from .._transforms import Batched, run
 
-__all__ = ["covariance"]
+__all__ = ["add_to_diagonal", "covariance", "second_moment"]
 
 
 def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Centred points and their covariance, divided by the number of points.
+    """Mean and covariance of points, divided by their number.
 
     Centring comes first, so nothing cancels when the mean is far from zero.
 
@@ -22,5 +28,46 @@ def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
     """
     count = max(points.shape[-1], 1)
     mean = points.sum(-1, keepdim=True) / count
-    centred = points - mean
-    return mean, precise_matmul(centred, centred.mT) / count
+    return mean, second_moment(points - mean, count)
+
+
+def add_to_diagonal(A: Tensor, eps: float) -> Tensor:
+    """A + eps·I, (..., d, d)."""
+    return A + eps * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+
+
+def second_moment(X: Tensor, count: int) -> Tensor:
+    """X Xᵀ/count, (..., d, m) to (..., d, d)."""
+    moment: Tensor = run(_Moment, _MomentTransforms, X, count)
+    return moment
+
+
+class _Moment(Function):
+    """Its own function, because the gradient (G + Gᵀ) X/count is one product where two factors would take two."""
+
+    @staticmethod
+    def forward(X: Tensor, count: int) -> Any:
+        product = X @ X.mT
+        return product if count == 1 else product / count
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        X, ctx.count = inputs
+        ctx.save_for_backward(X)
+        ctx.save_for_forward(X)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> Any:
+        (X,) = ctx.saved_tensors
+        with full_precision(X):
+            G = G + G.mT
+            return precise_matmul(G if ctx.count == 1 else G / ctx.count, X), None
+
+
+class _MomentTransforms(_Moment, Batched):
+    @staticmethod
+    def jvp(ctx: Any, dX: Tensor, _: None) -> Any:
+        (X,) = ctx.saved_tensors
+        with full_precision(X):
+            half = precise_matmul(dX, X.mT) / ctx.count
+            return half + half.mT

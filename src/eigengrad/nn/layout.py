@@ -67,7 +67,7 @@ class Layout:
 
 def _channels_fast(x: Tensor) -> bool:
     if x.ndim == 2:
-        return True
+        return x.is_contiguous()
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.ndim)
     return last is not None and not x.is_contiguous() and x.is_contiguous(memory_format=last)
 

@@ -11,22 +11,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 
 from .._arguments import require_integer, require_non_negative, require_number
 from .._inputs import full_precision, widen
 from .._matmul import precise_matmul
-from .._transforms import Batched, run
 from ..eigh import eigh
 from ..errors import choose
 from ..gradients import Clip, GradientRule, resolve
 from ..matrix_functions import newton_schulz_sqrt
-from ..matrix_functions.divided_differences import ScalarFunction, SmoothFunction
+from ..matrix_functions.divided_differences import ScalarFunction
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.log import Log
 from ..matrix_functions.power import Power
 from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
+from .covariance import add_to_diagonal, second_moment
+from .thin_sqrt import thin_sqrt
 
 __all__ = ["METHODS", "PoolingMethod", "SecondOrderPool2d", "second_order_pool"]
 
@@ -286,110 +286,22 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     """f(moment + eps·I), (..., d, d)."""
     eps, (d, count) = method.eps, points.shape[-2:]
     if method.function == "power" and method.power == 0.5 and method.gradient == "exact" and count < d and eps > 0:
-        return _thin_sqrt(points, eps)
-    moment = _second_moment(points, max(count, 1))
+        return thin_sqrt(points, eps)
+    moment = second_moment(points, max(count, 1))
     if method.function == "newton_schulz":
         return newton_schulz_sqrt(moment, method.steps, eps=eps)
     if method.function == "power" and method.power == 1:
-        return _shift(moment, eps) if eps else moment
+        return add_to_diagonal(moment, eps) if eps else moment
     f = Log() if method.function == "log" else _power(method.power)
     if method.gradient == "exact":
         return apply(_NAME, moment, f, eps=eps, gradient="exact", driver=None, check_finite=None)
     # As the paper has it: the decomposition, and so the rule, sees eps on the diagonal.
-    L, V = eigh(_shift(moment, eps), gradient=method.gradient)
+    L, V = eigh(add_to_diagonal(moment, eps), gradient=method.gradient)
     return precise_matmul(V * f.value(L.clamp(min=eps)).unsqueeze(-2), V.mT)
 
 
 def _power(exponent: float) -> ScalarFunction:
     return {0.5: Sqrt(), -0.5: InvSqrt()}.get(exponent) or Power(float(exponent))
-
-
-def _shift(A: Tensor, eps: float) -> Tensor:
-    return A + eps * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-
-
-@dataclass(frozen=True)
-class _ThinRoot(SmoothFunction):
-    """k(t) = (√(t + ε) + √ε)^(−½) for t ≥ 0, so that √(t + ε) = √ε + t k(t)².
-
-    With p = √(x + ε), q = √(y + ε), a = √(p + √ε), b = √(q + √ε): k[x, y] = −1/(a b (a + b)(p + q)), with no
-    subtraction at all.
-    """
-
-    eps: float
-
-    def _root(self, x: Tensor) -> Tensor:
-        return torch.sqrt(x.clamp(min=0) + self.eps)  # below zero there is only round-off
-
-    def value(self, x: Tensor) -> Tensor:
-        return torch.rsqrt(self._root(x) + self.eps**0.5)
-
-    def first(self, x: Tensor, y: Tensor) -> Tensor:
-        p, q = self._root(x), self._root(y)
-        a, b = torch.sqrt(p + self.eps**0.5), torch.sqrt(q + self.eps**0.5)
-        return -1.0 / ((a * b) * ((a + b) * (p + q)))
-
-    def curvature(self, x: Tensor) -> Tensor:
-        p = self._root(x)
-        u = p + self.eps**0.5
-        curvature: Tensor = (0.1875 / u + 0.125 / p) / (p * p * u * torch.sqrt(u))
-        return curvature
-
-
-def _thin_sqrt(points: Tensor, eps: float) -> Tensor:
-    """(X Xᵀ/M + ε I)^½ = √ε I + Y Yᵀ with Y = X k(Xᵀ X/M)/√M, for fewer points M than dimensions: an M×M problem.
-
-    k is :class:`_ThinRoot`. The conditioning is that of the square root itself, so nothing is lost, and the d − M
-    eigenvalues that are tied at ε never appear.
-    """
-    count = max(points.shape[-1], 1)
-    k = apply(
-        _NAME,
-        _second_moment(points.mT, count),
-        _ThinRoot(eps),
-        eps=0.0,
-        gradient="exact",
-        driver=None,
-        check_finite=None,
-    )
-    return _shift(_second_moment(precise_matmul(points, k / count**0.5), 1), eps**0.5)
-
-
-def _second_moment(X: Tensor, count: int) -> Tensor:
-    """X Xᵀ/count, (..., d, m) to (..., d, d)."""
-    moment: Tensor = run(_Moment, _MomentTransforms, X, count)
-    return moment
-
-
-class _Moment(Function):
-    """Its own function, because the gradient (G + Gᵀ) X/count is one product where two factors would take two."""
-
-    @staticmethod
-    def forward(X: Tensor, count: int) -> Any:
-        product = X @ X.mT
-        return product if count == 1 else product / count
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        X, ctx.count = inputs
-        ctx.save_for_backward(X)
-        ctx.save_for_forward(X)
-
-    @staticmethod
-    def backward(ctx: Any, G: Tensor) -> Any:
-        (X,) = ctx.saved_tensors
-        with full_precision(X):
-            G = G + G.mT
-            return precise_matmul(G if ctx.count == 1 else G / ctx.count, X), None
-
-
-class _MomentTransforms(_Moment, Batched):
-    @staticmethod
-    def jvp(ctx: Any, dX: Tensor, _: None) -> Any:
-        (X,) = ctx.saved_tensors
-        with full_precision(X):
-            half = precise_matmul(dX, X.mT) / ctx.count
-            return half + half.mT
 
 
 def _upper_triangle(S: Tensor) -> Tensor:

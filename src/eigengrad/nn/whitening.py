@@ -11,6 +11,7 @@ from ..errors import choose
 from ..gradients import Exact, GradientRule, PowerIteration, resolve
 from ..matrix_functions import matrix_inv_sqrt
 from ..power_iteration import power_iteration
+from .covariance import add_to_diagonal
 
 __all__ = ["KINDS", "default_gradient", "whitening_matrix"]
 
@@ -63,8 +64,7 @@ def whitening_matrix(
     if whitening == "zca" and gradient == "exact":
         return matrix_inv_sqrt(covariance, eps=eps)
     if gradient == _PI:
-        identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-        L, V = power_iteration(covariance + eps * identity, covariance.shape[-1])
+        L, V = power_iteration(add_to_diagonal(covariance, eps), covariance.shape[-1])
     else:
         rule = Exact() if gradient == _SVD else resolve(gradient)
         L, V = eigh(covariance, gradient=rule)
@@ -78,6 +78,6 @@ def whitening_matrix(
 
 def _cholesky(covariance: Tensor, eps: float) -> Tensor:
     identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    factor = torch.linalg.cholesky(covariance + eps * identity)
+    factor = torch.linalg.cholesky(add_to_diagonal(covariance, eps))
     inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
     return inverse
