@@ -138,7 +138,7 @@ class _GroupWhiten(Function):
         if gy is None:
             return (None, None, None, *nothing)
         with full_precision(x):
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() or not is_concrete(gy):
                 return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
             return (*_gradients(ctx, x, weight, bias, mean, gy), *nothing)
 
@@ -205,8 +205,10 @@ def _recomposed(
     ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, gy: Tensor
 ) -> tuple[Tensor | None, ...]:
     """The gradients as differentiable functions of x, γ and gy."""
-    output = _composed(x, weight, bias, ctx.groups, ctx.whitening, ctx.process_group).output
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        output = _composed(x, weight, bias, ctx.groups, ctx.whitening, ctx.process_group).output
     given = (x, weight, bias)
     wanted = [t for t, needed in zip(given, ctx.needs_input_grad[:3], strict=True) if needed and t is not None]
-    found = iter(torch.autograd.grad(output, wanted, gy, create_graph=True))
+    found = iter(torch.autograd.grad(output, wanted, gy, create_graph=create_graph))
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:3])

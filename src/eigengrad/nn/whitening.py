@@ -77,7 +77,12 @@ def whitening_matrix(
 
 
 def _cholesky(covariance: Tensor, eps: float) -> Tensor:
-    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    factor = torch.linalg.cholesky(add_to_diagonal(covariance, eps))
-    inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+    d = covariance.shape[-1]
+    identity = torch.eye(d, dtype=covariance.dtype, device=covariance.device)
+    M = add_to_diagonal(covariance, eps)
+    # Where eps is below the round-off of a singular covariance, its factor does not exist until that is added too.
+    failed = torch.linalg.cholesky_ex(M.detach()).info > 0
+    scale = torch.diagonal(M.detach(), dim1=-2, dim2=-1).amax(-1) if d else failed
+    M = M + (failed * scale * (4 * d * torch.finfo(M.dtype).eps))[..., None, None] * identity
+    inverse: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(M), identity.expand_as(M), upper=False)
     return inverse
