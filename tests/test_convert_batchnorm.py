@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from layers_matrix import BATCH_NORM, F64, SHAPES, features
 from torch import nn
 
 from eigengrad.nn import DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d
+from layers_matrix import BATCH_NORM, F64, SHAPES, features
 
 OURS = (DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d)
 convert = DecorrelatedBatchNorm2d.convert_batchnorm

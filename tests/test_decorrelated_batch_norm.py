@@ -6,6 +6,12 @@ import pickle
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from eigengrad import Taylor
+from eigengrad.gradients import RULES
+from eigengrad.nn import DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d
 from layers_matrix import (
     BATCH_NORM,
     BY_NDIM,
@@ -25,12 +31,6 @@ from layers_matrix import (
     textbook,
     wavy,
 )
-from torch import Tensor, nn
-from torch.func import functional_call, grad, stack_module_state, vmap
-
-from eigengrad import Taylor
-from eigengrad.gradients import RULES
-from eigengrad.nn import DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d
 
 spatial = pytest.mark.parametrize("ndim", SHAPES)
 

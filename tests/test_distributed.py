@@ -7,30 +7,34 @@ import copy
 import os
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from layers_matrix import CHOLESKY, DEFAULTS, F32, F64, PCA, ZCA, Layer, features, over, randomize, wavy
 from torch import Tensor, nn
 
 from eigengrad.nn import DecorrelatedBatchNorm2d
+from layers_matrix import CHOLESKY, DEFAULTS, F32, F64, PCA, ZCA, Layer, features, over, randomize, wavy
 
 CHANNELS, SPATIAL = 8, (3, 4)
 #: How many samples each process has.
 SPLITS = {"even": (4, 4), "uneven": (5, 2), "one sample": (6, 1), "one empty": (5, 0)}
+SAMPLES = [split for split in SPLITS if split != "one empty"]
 TOLERANCE = {F64: 1e-10, F32: 1e-5}
 BY_NAME = {str(layer): layer for layer in DEFAULTS}
 
 # Scenarios: (layer, split, dtype, mean, second order)
 SCENARIOS = {
     **{f"{layer}-{split}-{dtype}": (str(layer), split, dtype, 1.0, False)
-       for layer in DEFAULTS for split in SPLITS for dtype in TOLERANCE},
+       for layer in DEFAULTS for split in SAMPLES for dtype in TOLERANCE},
     "far": ("zca", "uneven", F64, 1e4, False),
     "far apart": ("zca", "uneven", F64, None, False),
     "second order": ("zca", "uneven", F64, 1.0, True),
 }  # fmt: skip
+EMPTY = {"one empty": ("zca", "one empty", F64, 1.0, False)}
 
 
 def joined_batch(split: str, dtype: torch.dtype, mean: float | None) -> Tensor:
@@ -55,7 +59,12 @@ def work(layer: Layer, x: Tensor, w: Tensor, second: bool, **options) -> dict[st
         (g,) = torch.autograd.grad(loss, x, create_graph=True)
         loss = (w.flip(0) * g).sum()
     loss.backward()
-    found = {"output": y, "x": x.grad, "running_mean": module.running_mean, "running_covariance": module.running_covariance}
+    found = {
+        "output": y,
+        "x": x.grad,
+        "running_mean": module.running_mean,
+        "running_covariance": module.running_covariance,
+    }
     found |= {"weight": module.weight.grad, "batches": module.num_batches_tracked}
     if not second:  # then β has no second derivative
         found["bias"] = module.bias.grad
@@ -84,86 +93,102 @@ def train(net: nn.Module, images: Tensor, targets: Tensor, steps: int = 3) -> di
 # One of two processes -------------------------------------------------------------------------------------------------
 
 
-def process(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+def scenarios(rank: int, chosen: dict) -> dict:
     found = {}
-    for name, (layer, split, dtype, mean, second) in SCENARIOS.items():
+    for name, (layer, split, dtype, mean, second) in chosen.items():
         part = slice(0, SPLITS[split][0]) if rank == 0 else slice(SPLITS[split][0], None)
         x = joined_batch(split, dtype, mean)
         w = weights(tuple(x.shape), dtype)
         if second:  # flipping a part is not a part of the flipped whole: weigh samples alike in both
             w = w[:1].expand_as(x)
-        try:
-            found[name] = work(BY_NAME[layer], x[part], w[part], second, process_group="world")
-        except Exception as error:  # so that one failure is one failure
-            found[name] = f"{type(error).__name__}: {error}"
-        dist.barrier()
+        found[name] = work(BY_NAME[layer], x[part], w[part], second, process_group="world")
+    return found
+
+
+def others(rank: int) -> dict:
     half = slice(0, 4) if rank == 0 else slice(4, None)
     model = nn.parallel.DistributedDataParallel(network(process_group=dist.group.WORLD))
-    found["ddp"] = {k.removeprefix("module."): v for k, v in train(model, IMAGES[half], TARGETS[half]).items()}
+    state = train(model, IMAGES[half], TARGETS[half])
+    found = {"ddp": {name.removeprefix("module."): value for name, value in state.items()}}
     found["alone"] = work(ZCA, features(4, 8, 3, 4, seed=rank), weights((4, 8, 3, 4), F64), False)
     # A broadcast writes into the buffers of a layer that has evaluated before.
     module = randomize(ZCA.make(8), seed=rank).eval()
     x = features(2, 8, 3, 4)
     module(x)
-    for buffer in module.buffers():
-        dist.broadcast(buffer, 0)
-    for p in module.parameters():
-        dist.broadcast(p.data, 0)
+    for tensor in (*module.buffers(), *(p.data for p in module.parameters())):
+        dist.broadcast(tensor, 0)
     found["broadcast"] = {"output": module(x).detach()}
-    module.process_group = "world"
+    module = randomize(ZCA.make(8, process_group="world"), seed=0).eval()
     found["evaluation"] = {"output": module(features(2, 8, 3, 4, seed=rank)).detach()}
+    return found
+
+
+def process(rank: int, folder: Path, what: str) -> None:
+    torch.set_num_threads(1)
+    store = f"file://{folder / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=30))
+    found = scenarios(rank, EMPTY) if what == "empty" else scenarios(rank, SCENARIOS) | others(rank)
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("distributed")
+def run(folder: Path, what: str) -> list[dict]:
+    """What the two processes found."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(rank), str(folder)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    commands = [[sys.executable, __file__, str(rank), str(folder), what] for rank in range(2)]
+    logs = [(folder / f"{rank}.log").open("w+") for rank in range(2)]
+    pairs = zip(commands, logs, strict=True)
+    started = [subprocess.Popen(c, env=environment, stdout=log, stderr=subprocess.STDOUT) for c, log in pairs]
     try:
-        printed = [p.communicate(timeout=120)[0] for p in started]
+        deadline = time.monotonic() + 60
+        while any(p.poll() is None for p in started):
+            if any(p.poll() for p in started) or time.monotonic() > deadline:
+                break  # one has failed, and the other waits for it
+            time.sleep(0.05)
     finally:
         for p in started:
             p.kill()
-    assert [p.returncode for p in started] == [0, 0], "\n".join(printed)
+            p.wait()
+    printed = "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(2))
+    for log in logs:
+        log.close()
+    assert [p.returncode for p in started] == [0, 0], printed
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("distributed"), "all")
 
 
 # The tests ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_two_processes_do_what_one_does_with_the_joined_batch(processes, scenario):
-    layer, split, dtype, mean, second = SCENARIOS[scenario]
-    found = [p[scenario] for p in processes]
-    assert not any(isinstance(part, str) for part in found), found
+def assert_joined(found: list[dict], scenario: tuple) -> None:
+    layer, split, dtype, mean, second = scenario
     x = joined_batch(split, dtype, mean)
     w = weights(tuple(x.shape), dtype)
     expected = work(BY_NAME[layer], x, w[:1].expand_as(x) if second else w, second)
     joined = {name: torch.cat([part[name] for part in found]) for name in ("output", "x")}
     joined |= {name: found[0][name] + found[1][name] for name in ("weight", "bias") if name in expected}
+    statistics = ("running_mean", "running_covariance")
     tolerance = TOLERANCE[dtype] if mean == 1.0 else 1e-8  # (300/σ)² and (1e4/σ)² times the round-off
-    for name, got in joined.items():
-        error = (got - expected[name]).abs().max() / expected[name].abs().max()
-        assert error < tolerance, name
-    for part in found:
-        for name in ("running_mean", "running_covariance"):
-            error = (part[name] - expected[name]).abs().max() / expected[name].abs().max()
+    for got in (joined, *({name: part[name] for name in statistics} for part in found)):
+        for name, value in got.items():
+            error = (value - expected[name]).abs().max() / expected[name].abs().max()
             assert error < tolerance, name
-        assert part["batches"] == expected["batches"] == 1
+    assert found[0]["batches"] == found[1]["batches"] == expected["batches"] == 1
     assert torch.equal(found[0]["running_covariance"], found[1]["running_covariance"])
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_two_processes_do_what_one_does_with_the_joined_batch(processes, scenario):
+    assert_joined([p[scenario] for p in processes], SCENARIOS[scenario])
+
+
+def test_a_process_without_samples_takes_part(tmp_path):
+    found = run(tmp_path, "empty")
+    assert_joined([p["one empty"] for p in found], EMPTY["one empty"])
 
 
 def test_ddp_training_with_a_synchronised_layer_is_training_by_one_process(processes):
@@ -205,4 +230,4 @@ def test_a_process_group_without_distributed_is_an_ordinary_layer(layer):
 
 
 if __name__ == "__main__":
-    process(int(sys.argv[1]), Path(sys.argv[2]))
+    process(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

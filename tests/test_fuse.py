@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from layers_matrix import BY_NDIM, DEFAULTS, F32, F64, ZCA, features, over, randomize
 from torch import nn
 
 from eigengrad.nn import DecorrelatedBatchNorm2d, fuse_conv_dbn
+from layers_matrix import BY_NDIM, DEFAULTS, F32, F64, ZCA, features, over, randomize
 
 BEFORE = {
     "linear": (lambda **o: nn.Linear(6, 8, **o), (5, 6)),

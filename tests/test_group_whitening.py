@@ -2,6 +2,11 @@
 
 import pytest
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.func import functional_call, grad, jacrev, jvp, vmap
+
+from eigengrad.nn.group_whitening import _composed
 from layers_matrix import (
     DEFAULTS,
     DETERMINISTIC,
@@ -19,11 +24,6 @@ from layers_matrix import (
     randomize,
     wavy,
 )
-from torch import Tensor
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.func import functional_call, grad, jacrev, jvp, vmap
-
-from eigengrad.nn.group_whitening import _composed
 
 GROUPS = 2
 

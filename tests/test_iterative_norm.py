@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from layers_matrix import F64, SHAPES, features, group_covariance, randomize, wavy
 
 from eigengrad.nn import DecorrelatedBatchNorm2d, IterativeNorm
+from layers_matrix import F64, SHAPES, features, group_covariance, randomize, wavy
 
 
 def schulz(x, d: int, eps: float, steps: int):

@@ -17,7 +17,7 @@ def require_integer(owner: str, argument: str, value: Any, *, minimum: int) -> N
 def require_number(owner: str, argument: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{owner}: {argument} must be a number; got {value!r}")
-    if not math.isfinite(value):
+    if not -math.inf < float(value) < math.inf:
         raise ValueError(f"{owner}: {argument} must be finite; got {value!r}")
 
 

@@ -118,32 +118,41 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         """
         kinds = {nn.BatchNorm1d: DecorrelatedBatchNorm1d, nn.BatchNorm2d: DecorrelatedBatchNorm2d}
         kinds[nn.BatchNorm3d] = DecorrelatedBatchNorm3d
-        found = {name: m for name, m in module.named_modules() if type(m) in kinds}
+        found = {name: m for name, m in module.named_modules(remove_duplicate=False) if type(m) in kinds}
         unknown = set(names or ()) - set(found)
         if unknown:
             raise ValueError(f"names: no batch norm is called {sorted(unknown)}; there are: {sorted(found)}")
         chosen = [name for name in found if names is None or name in names][:first]
+        converted: dict[nn.Module, nn.Module] = {}  # a batch norm that is used twice stays one layer
         for name in chosen:
             norm = found[name]
-            size = None if group_size is None else gcd(group_size, norm.num_features)
-            layer = kinds[type(norm)](
-                norm.num_features,
-                norm.eps if eps is None else eps,
-                norm.momentum,
-                norm.affine,
-                norm.track_running_stats,
-                group_size=size,
-                **options,
-            )
-            example = next(iter([*norm.parameters(), *norm.buffers()]), None)
-            if example is not None:
-                layer.to(device=example.device, dtype=example.dtype)
-            layer.load_state_dict(norm.state_dict())
-            layer.train(norm.training)
+            if norm not in converted:
+                size = None if group_size is None else gcd(group_size, norm.num_features)
+                converted[norm] = kinds[type(norm)]._like(norm, eps, size, options)
             if not name:
-                return layer
-            module.get_submodule(name.rpartition(".")[0]).register_module(name.rpartition(".")[2], layer)
+                return converted[norm]
+            parent, _, child = name.rpartition(".")
+            module.get_submodule(parent).register_module(child, converted[norm])
         return module
+
+    @classmethod
+    def _like(cls, norm: Any, eps: float | None, group_size: int | None, options: dict[str, Any]) -> nn.Module:
+        """A layer with the statistics of a batch norm and its parameters: the same objects, so optimizers keep them."""
+        example = next(iter([*norm.parameters(), *norm.buffers()]), torch.empty(0))
+        layer = cls(
+            norm.num_features,
+            norm.eps if eps is None else eps,
+            norm.momentum,
+            norm.affine,
+            norm.track_running_stats,
+            example.device,
+            example.dtype,
+            group_size=group_size,
+            **options,
+        )
+        layer.load_state_dict(norm.state_dict())
+        layer.weight, layer.bias = norm.weight, norm.bias
+        return layer.train(norm.training)
 
 
 class DecorrelatedBatchNorm1d(_DecorrelatedBatchNorm):

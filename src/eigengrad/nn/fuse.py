@@ -36,6 +36,10 @@ def fuse_conv_dbn(conv: Linear, dbn: WhiteningNorm) -> Linear:
     >>> torch.allclose(fuse_conv_dbn(conv, dbn)(x), dbn(conv(x)), atol=1e-5)
     True
     """
+    if not isinstance(conv, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        raise TypeError(f"fuse_conv_dbn: conv must be nn.Linear or nn.Conv1d/2d/3d; got {type(conv).__name__}")
+    if not isinstance(dbn, WhiteningNorm):
+        raise TypeError(f"fuse_conv_dbn: dbn must be a whitening layer of eigengrad.nn; got {type(dbn).__name__}")
     if dbn.training:
         raise ValueError("fuse_conv_dbn: dbn is in training mode, where it depends on the batch; call .eval() first")
     channels = conv.weight.shape[0]

@@ -12,6 +12,7 @@ compiler is at work, the same is composed from differentiable operations instead
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ def group_whiten(
         process_group: the processes whose points count, or None for this one alone.
     """
     with full_precision(x):
-        if not is_concrete(x) or forward_mode():
+        if not is_concrete(x) or forward_mode() or torch.is_inference_mode_enabled():
             return _composed(x, weight, bias, groups, whitening, process_group)
         arguments = (dense(x), weight, bias, groups, whitening, process_group)
         output, mean, cov, count = _GroupWhiten.apply(*arguments)  # type: ignore[no-untyped-call]
@@ -68,7 +69,7 @@ def group_whiten(
 def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
     """A x + c in each group, differentiable: x (N, C, *spatial), A (groups, d, d), c (C,)."""
     groups, d, _ = A.shape
-    points = x.reshape(x.shape[0], groups, d, -1)
+    points = x.reshape(x.shape[0], groups, d, math.prod(x.shape[2:]))
     y = precise_matmul(A.expand(x.shape[0], groups, d, d), points.to(A.dtype)) + c.view(groups, d, 1)
     return y.reshape(x.shape).to(x.dtype)
 
@@ -82,13 +83,13 @@ def _composed(
     process_group: Any,
 ) -> Whitened:
     channels = x.shape[1]
-    points = widen(x).transpose(0, 1).reshape(groups, channels // groups, -1)
+    count = x.shape[0] * math.prod(x.shape[2:])
+    points = widen(x).transpose(0, 1).reshape(groups, channels // groups, count)
     mean, cov = covariance(points)
-    count = points.shape[-1]
     if process_group is not None:
         mean, cov, count = merge_moments(mean, cov, count, process_group)
     y = precise_matmul(whitening(cov), points - mean)
-    y = y.reshape(channels, -1)
+    y = y.reshape(channels, points.shape[-1])
     if weight is not None:
         y = y * weight.unsqueeze(-1)
     if bias is not None:
@@ -112,15 +113,18 @@ class _GroupWhiten(Function):
         mean, cov, far = _moments(points, layout)
         count = x.numel() // max(x.shape[1], 1)
         if process_group is not None:
-            column, cov, count = merge_moments(mean.view(groups, -1, 1), cov, count, process_group)
+            column, cov, count = merge_moments(mean.view(groups, x.shape[1] // groups, 1), cov, count, process_group)
             mean = column.flatten()
-        with torch.enable_grad():  # the small graph from covariance to S, for the backward pass to walk
-            leaf = cov.detach().requires_grad_()
+        leaf = cov.detach()
+        if any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
+            with torch.enable_grad():
+                S = whitening(leaf.requires_grad_())
+        else:
             S = whitening(leaf)
-        A = S.detach() if weight is None else weight.view(groups, -1, 1) * S.detach()
+        A = S.detach() if weight is None else weight.view(groups, x.shape[1] // groups, 1) * S.detach()
         output = torch.empty_like(points)
         torch.bmm(layout.operator(A), layout.matrices(_centred(points, mean, far)), out=layout.matrices(output))
-        offset = mean.new_zeros(()) if far else -(A @ mean.view(groups, -1, 1)).flatten()
+        offset = mean.new_zeros(()) if far else -(A @ mean.view(groups, x.shape[1] // groups, 1)).flatten()
         offset = offset if bias is None else bias + offset
         output += offset.view(1, -1, *[1] * (x.ndim - 2)) if offset.ndim else offset
         ctx.save_for_backward(x, weight, bias, mean)
@@ -170,26 +174,26 @@ def _gradients(
     layout = Layout.of(x, groups)
     points = _centred(widen(x), mean, ctx.far)
     dy = widen(gy).contiguous(memory_format=_memory_format(x))
-    column = mean.view(groups, -1, 1)
+    column = mean.view(groups, x.shape[1] // groups, 1)
     sums = dy.sum([0, *range(2, dy.ndim)])
     G = layout.sum_products(dy, points)
     if not ctx.far:
-        G = G - sums.view(groups, -1, 1) @ column.mT
+        G = G - sums.view(groups, x.shape[1] // groups, 1) @ column.mT
     g_weight = None if weight is None else (G * S).sum(-1).flatten().to(weight.dtype)
     g_bias = None if bias is None else sums.to(bias.dtype)
     if not ctx.needs_input_grad[0]:
         return None, g_weight, g_bias
     if ctx.process_group is not None:  # M and μ belong to all processes, γ and β to this one's loss
         G, sums = all_reduce_sum(G, ctx.process_group), all_reduce_sum(sums, ctx.process_group)
-    gS = G if weight is None else weight.view(groups, -1, 1) * G
+    gS = G if weight is None else weight.view(groups, x.shape[1] // groups, 1) * G
     (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
     B = (gM + gM.mT) / max(ctx.count, 1)
-    At = (S if weight is None else weight.view(groups, -1, 1) * S).mT
+    At = (S if weight is None else weight.view(groups, x.shape[1] // groups, 1) * S).mT
     dx = torch.empty_like(points)
     target = layout.matrices(dx)
     torch.bmm(layout.operator(At), layout.matrices(dy), out=target)
     target.baddbmm_(layout.operator(B), layout.matrices(points))
-    offset = -(At @ sums.view(groups, -1, 1)) / max(ctx.count, 1)
+    offset = -(At @ sums.view(groups, x.shape[1] // groups, 1)) / max(ctx.count, 1)
     offset = offset if ctx.far else offset - B @ column
     dx += offset.view(1, -1, *[1] * (x.ndim - 2))
     return dx.to(x.dtype), g_weight, g_bias

@@ -8,6 +8,7 @@ run at a tenth of the speed, and the superfluous part of a block costs less.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -40,10 +41,11 @@ class Layout:
     def matrices(self, x: Tensor) -> Tensor:
         """A view (repeat · blocks, width, points) of a map with this layout."""
         width = self.merged * self.group_size
+        positions = math.prod(x.shape[2:])
         if self.channels_fast:
-            rows = x.movedim(1, -1).reshape(-1, self.groups // self.merged, width)
+            rows = x.movedim(1, -1).reshape(x.shape[0] * positions, self.groups // self.merged, width)
             return rows.permute(1, 2, 0)
-        return x.reshape(self.repeat * self.groups, width, -1)
+        return x.reshape(self.repeat * self.groups, width, positions)
 
     def sum_products(self, left: Tensor, right: Tensor) -> Tensor:
         """Σ over points of left · rightᵀ within each group: two maps to (groups, d, d)."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from .._arguments import require_integer, require_positive
+from .._inputs import full_precision, is_concrete
+from .._matmul import precise_matmul
+from ..errors import LinAlgError
 from .group_whitening import affine_map, group_whiten
 
 __all__ = ["WhiteningNorm"]
@@ -57,8 +61,16 @@ class WhiteningNorm(nn.Module):
             self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
         else:
             self.running_mean = self.running_covariance = self.num_batches_tracked = None
-        self._cached: tuple[Any, Tensor] | None = None
+        self._cached: tuple[tuple[Tensor, int, float], Tensor] | None = None
         self.reset_parameters()
+
+    def train(self, mode: bool = True) -> Self:
+        """As ``nn.Module.train``. Evaluation mode derives S at once, so that an export has it as a constant."""
+        super().train(mode)
+        if not mode and self.running_covariance is not None and is_concrete(self.running_covariance):
+            with contextlib.suppress(LinAlgError):  # statistics that are not finite are for the first use to refuse
+                self._running_whitening()
+        return self
 
     def whitening_matrices(self, covariance: Tensor) -> Tensor:
         """Whitening matrices of covariances: (groups, d, d) to the same."""
@@ -83,10 +95,11 @@ class WhiteningNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Whiten (N, C, *spatial) by the batch's statistics in training, by the running ones in evaluation."""
         self._check_input(x)
-        if self.training or self.running_mean is None:
-            return self._by_batch(x)
-        A, c = self.evaluation_map()
-        return affine_map(x, A, c)
+        with full_precision(x):
+            if self.training or self.running_mean is None:
+                return self._by_batch(x)
+            A, c = self.evaluation_map()
+            return affine_map(x, A, c)
 
     def evaluation_map(self) -> tuple[Tensor, Tensor]:
         """(A, c) of the evaluation mode's y = A x + c: (groups, d, d) and (C,), differentiable in weight and bias."""
@@ -95,21 +108,39 @@ class WhiteningNorm(nn.Module):
                 f"{type(self).__name__}: no running statistics, so no fixed map (track_running_stats=False)"
             )
         S = self._running_whitening()
-        A = S if self.weight is None else self.weight.view(self.num_groups, -1, 1) * S
-        c = -(A @ self.running_mean.view(self.num_groups, -1, 1)).flatten()
+        A = S.clone() if self.weight is None else self.weight.view(self.num_groups, self.group_size, 1) * S
+        c = -precise_matmul(A, self.running_mean.view(self.num_groups, self.group_size, 1)).flatten()
         return A, c if self.bias is None else c + self.bias
 
     def _running_whitening(self) -> Tensor:
         """S of the running covariance, derived once and kept until the covariance changes."""
         covariance = self.running_covariance
         assert covariance is not None
-        if torch.compiler.is_compiling():
+        covariance = covariance.detach()
+        if torch.compiler.is_exporting() and self._cached is not None:
+            return self._cached[1]
+        if not is_concrete(covariance) or torch.is_inference_mode_enabled():
             return self.whitening_matrices(covariance).detach()
-        key = (id(covariance), covariance._version, covariance.dtype, covariance.device, self.eps)
-        if self._cached is None or self._cached[0] != key:
+        if not self._is_fresh(covariance):
             with torch.no_grad():
-                self._cached = (key, self.whitening_matrices(covariance))
+                seen = (covariance.clone(), covariance._version, self.eps)
+                self._cached = (seen, self.whitening_matrices(covariance))
+        assert self._cached is not None
         return self._cached[1]
+
+    def _is_fresh(self, covariance: Tensor) -> bool:
+        if self._cached is None:
+            return False
+        (seen, version, eps), _ = self._cached
+        if eps != self.eps or seen.dtype != covariance.dtype or seen.device != covariance.device:
+            return False
+        # By value, which sees every kind of change; elsewhere than on the CPU that would wait for the device.
+        return torch.equal(seen, covariance) if covariance.is_cpu else version == covariance._version
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be derived."""
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {**state, "_cached": None}
 
     def _by_batch(self, x: Tensor) -> Tensor:
         count = x.numel() // max(x.shape[1], 1)
@@ -157,10 +188,11 @@ class WhiteningNorm(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Load a state of ``nn.BatchNorm`` as well: its running variance is the diagonal of the covariance."""
         variance = state_dict.pop(prefix + "running_var", None)
-        if variance is not None and self.running_covariance is not None:
-            diagonal = torch.diag_embed(variance.view(self.num_groups, -1))
+        if variance is not None and self.running_covariance is not None and len(variance) == self.num_features:
+            diagonal = torch.diag_embed(variance.view(self.num_groups, self.group_size))
             state_dict.setdefault(prefix + "running_covariance", diagonal.to(self.running_covariance.dtype))
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._cached = None
 
 
 def _grouping(owner: str, features: int, size: int | None, groups: int | None) -> tuple[int, int]:
