@@ -122,10 +122,10 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         unknown = set(names or ()) - set(found)
         if unknown:
             raise ValueError(f"names: no batch norm is called {sorted(unknown)}; there are: {sorted(found)}")
-        chosen = [name for name in found if names is None or name in names][:first]
         converted: dict[nn.Module, nn.Module] = {}  # a batch norm that is used twice stays one layer
-        for name in chosen:
-            norm = found[name]
+        for name, norm in found.items():
+            if (names is not None and name not in names) or (norm not in converted and len(converted) == first):
+                continue
             if norm not in converted:
                 size = None if group_size is None else gcd(group_size, norm.num_features)
                 converted[norm] = kinds[type(norm)]._like(norm, eps, size, options)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.graph import saved_tensors_hooks
 
 from .._inputs import forward_mode, full_precision, is_concrete, widen
 from .._matmul import precise_matmul
@@ -117,7 +118,7 @@ class _GroupWhiten(Function):
             mean = column.flatten()
         leaf = cov.detach()
         if any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
-            with torch.enable_grad():
+            with torch.enable_grad(), saved_tensors_hooks(_as_is, _as_is):  # a checkpoint must not recompute it
                 S = whitening(leaf.requires_grad_())
         else:
             S = whitening(leaf)
@@ -145,6 +146,10 @@ class _GroupWhiten(Function):
             if torch.is_grad_enabled() or not is_concrete(gy):
                 return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
             return (*_gradients(ctx, x, weight, bias, mean, gy), *nothing)
+
+
+def _as_is(x: Tensor) -> Tensor:
+    return x
 
 
 def _moments(points: Tensor, layout: Layout) -> tuple[Tensor, Tensor, bool]:

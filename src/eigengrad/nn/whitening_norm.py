@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .._arguments import require_integer, require_positive
-from .._inputs import full_precision, is_concrete
+from .._inputs import full_precision, is_concrete, widen
 from .._matmul import precise_matmul
 from ..errors import LinAlgError
 from .group_whitening import affine_map, group_whiten
@@ -45,7 +45,7 @@ class WhiteningNorm(nn.Module):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        require_integer(owner, "num_features", num_features, minimum=0)
+        require_integer(owner, "num_features", num_features, minimum=1)
         require_positive(owner, "eps", eps)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -61,7 +61,7 @@ class WhiteningNorm(nn.Module):
             self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
         else:
             self.running_mean = self.running_covariance = self.num_batches_tracked = None
-        self._cached: tuple[tuple[Tensor, int, float], Tensor] | None = None
+        self._cached: tuple[tuple[Tensor, tuple[Any, ...]], Tensor] | None = None
         self.reset_parameters()
 
     def train(self, mode: bool = True) -> Self:
@@ -107,23 +107,23 @@ class WhiteningNorm(nn.Module):
             raise RuntimeError(
                 f"{type(self).__name__}: no running statistics, so no fixed map (track_running_stats=False)"
             )
-        S = self._running_whitening()
-        A = S.clone() if self.weight is None else self.weight.view(self.num_groups, self.group_size, 1) * S
-        c = -precise_matmul(A, self.running_mean.view(self.num_groups, self.group_size, 1)).flatten()
-        return A, c if self.bias is None else c + self.bias
+        S, column = self._running_whitening(), (self.num_groups, self.group_size, 1)
+        A = S.clone() if self.weight is None else widen(self.weight).view(column) * S
+        c = -precise_matmul(A, widen(self.running_mean).view(column)).flatten()
+        return A, c if self.bias is None else c + widen(self.bias)
 
     def _running_whitening(self) -> Tensor:
         """S of the running covariance, derived once and kept until the covariance changes."""
         covariance = self.running_covariance
         assert covariance is not None
-        covariance = covariance.detach()
+        covariance = widen(covariance.detach())
         if torch.compiler.is_exporting() and self._cached is not None:
             return self._cached[1]
         if not is_concrete(covariance) or torch.is_inference_mode_enabled():
             return self.whitening_matrices(covariance).detach()
         if not self._is_fresh(covariance):
             with torch.no_grad():
-                seen = (covariance.clone(), covariance._version, self.eps)
+                seen = (covariance.clone(), self._signature(covariance))
                 self._cached = (seen, self.whitening_matrices(covariance))
         assert self._cached is not None
         return self._cached[1]
@@ -131,11 +131,14 @@ class WhiteningNorm(nn.Module):
     def _is_fresh(self, covariance: Tensor) -> bool:
         if self._cached is None:
             return False
-        (seen, version, eps), _ = self._cached
-        if eps != self.eps or seen.dtype != covariance.dtype or seen.device != covariance.device:
-            return False
-        # By value, which sees every kind of change; elsewhere than on the CPU that would wait for the device.
-        return torch.equal(seen, covariance) if covariance.is_cpu else version == covariance._version
+        (seen, signature), _ = self._cached
+        if not covariance.is_cpu:
+            return signature == self._signature(covariance)
+        # By value, which sees every kind of change; on another device that would wait for it.
+        return signature[0] == self.eps and seen.dtype == covariance.dtype and torch.equal(seen, covariance)
+
+    def _signature(self, covariance: Tensor) -> tuple[Any, ...]:
+        return self.eps, covariance._version, covariance.data_ptr(), covariance.dtype, covariance.device
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what can be derived."""
