@@ -50,9 +50,6 @@ def _bracket(X: Any, L: Any, gL: Any, with_gL: bool, terms: int, eps: float, row
     one, half = real(1.0), real(0.5)
     info = np.finfo(X.dtype)
     p, q, power, total = rows[0], rows[1], rows[2], rows[3]
-    digits = 0
-    while terms >> (digits + 1):
-        digits += 1
     lowest = L[0]
     scale = max(abs(lowest), abs(L[n - 1]))
     roundoff = (scale if scale > 0 else one) * real(n * info.eps)
@@ -61,23 +58,43 @@ def _bracket(X: Any, L: Any, gL: Any, with_gL: bool, terms: int, eps: float, row
     for j in range(n):
         p[j] = max((L[j] - lowest) + floor if shifted else L[j], floor)
     for i in range(n):
-        for j in range(i + 1, n):
-            q[j] = min(p[i] / p[j], one)
-            power[j] = q[j]
-            total[j] = one
-        for digit in range(digits - 1, -1, -1):
+        if terms == 10:  # the default degree, unrolled: two passes over the row instead of eight
             for j in range(i + 1, n):
-                total[j] *= one + power[j]
-                power[j] *= power[j]
-            if (terms >> digit) & 1:
-                for j in range(i + 1, n):
-                    total[j] = one + q[j] * total[j]
-                    power[j] *= q[j]
+                x = min(p[i] / p[j], one)
+                x2 = x * x
+                x4 = x2 * x2
+                total[j] = (one + x) * (one + (x2 + x4) * (one + x4)) / p[j]
+        else:
+            _geometric_row(p, q, power, total, i, terms)
         X[i, i] = gL[i] if with_gL else real(0.0)
         for j in range(i + 1, n):
-            w = half * (X[i, j] - X[j, i]) * (total[j] / p[j])
+            w = half * (X[i, j] - X[j, i]) * total[j]
             X[i, j] = w
             X[j, i] = w
+
+
+@njit(**_OPTIONS)
+def _geometric_row(p: Any, q: Any, power: Any, total: Any, i: int, terms: int) -> None:
+    """total[j] = (1 + q + … + q^(terms−1))/p_j with q = p_i/p_j, for j > i, by doubling."""
+    n = p.shape[0]
+    one = p.dtype.type(1.0)
+    digits = 0
+    while terms >> (digits + 1):
+        digits += 1
+    for j in range(i + 1, n):
+        q[j] = min(p[i] / p[j], one)
+        power[j] = q[j]
+        total[j] = one
+    for digit in range(digits - 1, -1, -1):
+        for j in range(i + 1, n):
+            total[j] *= one + power[j]
+            power[j] *= power[j]
+        if (terms >> digit) & 1:
+            for j in range(i + 1, n):
+                total[j] = one + q[j] * total[j]
+                power[j] *= q[j]
+    for j in range(i + 1, n):
+        total[j] /= p[j]
 
 
 @njit(**_OPTIONS)
