@@ -123,11 +123,11 @@ class _GroupWhiten(Function):
         else:
             S = whitening(leaf)
         A = S.detach() if weight is None else weight.view(groups, x.shape[1] // groups, 1) * S.detach()
+        offset = torch.zeros_like(mean) if bias is None else bias.detach().to(mean.dtype)
+        if not far:
+            offset = offset - (A @ mean.view(groups, x.shape[1] // groups, 1)).flatten()
         output = torch.empty_like(points)
-        torch.bmm(layout.operator(A), layout.matrices(_centred(points, mean, far)), out=layout.matrices(output))
-        offset = mean.new_zeros(()) if far else -(A @ mean.view(groups, x.shape[1] // groups, 1)).flatten()
-        offset = offset if bias is None else bias + offset
-        output += offset.view(1, -1, *[1] * (x.ndim - 2)) if offset.ndim else offset
+        layout.affine(A, offset, _centred(points, mean, far), out=output)
         ctx.save_for_backward(x, weight, bias, mean)
         ctx.leaf, ctx.S, ctx.far, ctx.count = leaf, S, far, count
         ctx.groups, ctx.whitening, ctx.process_group = groups, whitening, process_group
@@ -194,13 +194,11 @@ def _gradients(
     (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
     B = (gM + gM.mT) / max(ctx.count, 1)
     At = (S if weight is None else weight.view(groups, x.shape[1] // groups, 1) * S).mT
-    dx = torch.empty_like(points)
-    target = layout.matrices(dx)
-    torch.bmm(layout.operator(At), layout.matrices(dy), out=target)
-    target.baddbmm_(layout.operator(B), layout.matrices(points))
     offset = -(At @ sums.view(groups, x.shape[1] // groups, 1)) / max(ctx.count, 1)
     offset = offset if ctx.far else offset - B @ column
-    dx += offset.view(1, -1, *[1] * (x.ndim - 2))
+    dx = torch.empty_like(points)
+    layout.affine(At, offset.flatten(), dy, out=dx)
+    layout.matrices(dx).baddbmm_(layout.operator(B), layout.matrices(points))
     return dx.to(x.dtype), g_weight, g_bias
 
 

@@ -56,6 +56,12 @@ class Layout:
         blocks = torch.diagonal(product.view(-1, k, d, k, d), dim1=1, dim2=3)  # (groups/k, d, d, k)
         return blocks.permute(0, 3, 1, 2).reshape(self.groups, d, d)
 
+    def affine(self, A: Tensor, c: Tensor, x: Tensor, *, out: Tensor) -> None:
+        """A x + c in each group, into ``out``: (groups, d, d), (C,), and two maps."""
+        blocks, width = self.groups // self.merged, self.merged * self.group_size
+        offsets = c.view(blocks, width, 1).repeat(self.repeat, 1, 1)
+        torch.baddbmm(offsets, self.operator(A), self.matrices(x), out=self.matrices(out))
+
     def operator(self, A: Tensor) -> Tensor:
         """(groups, d, d) matrices, one for each of :meth:`matrices`."""
         if self.merged == 1:
