@@ -52,7 +52,7 @@ def measure(
         layers[f"ours {d}"] = DecorrelatedBatchNorm2d(shape[1], group_size=d)
         layers[f"plain {d}"] = Plain(shape[1], d)
         layers[f"IterNorm {d}"] = IterativeNorm(shape[1], group_size=d)
-    times = interleave({name: both(layer) for name, layer in layers.items()}, seconds=0.5)
+    times = interleave({name: both(layer) for name, layer in layers.items()}, seconds=0.8)
     rows = []
     for d in GROUP_SIZES:
         ours = times[f"ours {d}"]
