@@ -39,14 +39,17 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype.to_real() if dtype.is_complex else dtype
 
 
+def autocasting(A: Tensor) -> bool:
+    """Whether autocast is on for the device of ``A``."""
+    if A.is_cpu:
+        return torch.is_autocast_enabled("cpu")
+    device = A.device.type
+    return device != "meta" and torch.is_autocast_enabled(device)
+
+
 def full_precision(A: Tensor) -> AbstractContextManager[None]:
     """Context in which autocast is off for the device of ``A``, free of charge where it is off already."""
-    if A.is_cpu:
-        return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else _NO_CONTEXT
-    device = A.device.type
-    if device != "meta" and torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return _NO_CONTEXT
+    return torch.autocast(A.device.type, enabled=False) if autocasting(A) else _NO_CONTEXT
 
 
 def is_concrete(A: Tensor) -> bool:

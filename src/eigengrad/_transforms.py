@@ -7,6 +7,8 @@ need them, and the compiler of torch 2.13 refuses them.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,5 +52,11 @@ def run(traced: type[Function], eager: type[Function], *arguments: Any) -> Any:
     if transforming():
         _refuse_nested_forward_mode()
         return eager.apply(*arguments)
-    # What Function.apply ends in when no transform is at work, without its ten microseconds of binding arguments.
-    return super(Function, eager).apply(*arguments)  # type: ignore[misc]
+    return _bare_apply(eager)(*arguments)
+
+
+@functools.cache
+def _bare_apply(function: type[Function]) -> Callable[..., Any]:
+    """What Function.apply ends in when no transform is at work, without its ten microseconds of binding arguments."""
+    bare: Callable[..., Any] = super(Function, function).apply  # type: ignore[misc]
+    return bare

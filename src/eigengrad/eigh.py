@@ -9,7 +9,16 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import solvers
-from ._inputs import check_matrix, forward_mode, full_precision, is_concrete, real_dtype, transforming, widen
+from ._inputs import (
+    autocasting,
+    check_matrix,
+    forward_mode,
+    full_precision,
+    is_concrete,
+    real_dtype,
+    transforming,
+    widen,
+)
 from ._return_types import EighResult, eigh_result
 from ._transforms import Batched, run
 from .errors import GaugeError, choose
@@ -62,12 +71,14 @@ def eigh(
     check_matrix("eigh", A, square=True)
     if UPLO not in _TRIANGLES:
         raise choose("UPLO", UPLO, ("L", "U"))
+    if autocasting(A):
+        with full_precision(A):
+            return eigh(A, UPLO, gradient=gradient, driver=driver, check_finite=check_finite)
+    M = widen(A)
     options = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver), check_finite
-    with full_precision(A):
-        M = widen(A)
-        L, V = run(_Eigh, _EighTransforms, M, *options)
-        if M is not A:
-            L, V = L.to(real_dtype(A.dtype)), V.to(A.dtype)
+    L, V = run(_Eigh, _EighTransforms, M, *options)
+    if M is not A:
+        L, V = L.to(real_dtype(A.dtype)), V.to(A.dtype)
     return eigh_result(L, V)
 
 
@@ -100,11 +111,12 @@ class _Eigh(Function):
     @staticmethod
     def backward(ctx: Any, gL: Tensor | None, gV: Tensor | None) -> Any:
         L, V = ctx.saved_tensors
-        with full_precision(V):
-            if gV is not None and V.is_complex():
-                check_phase_invariance("eigh", V.mH @ gV, L)
-            gA = ctx.rule.pullback(L, V, gL, gV)
-        return gA, None, None, None, None
+        if autocasting(V):
+            with full_precision(V):
+                return _Eigh.backward(ctx, gL, gV)
+        if gV is not None and V.is_complex():
+            check_phase_invariance("eigh", V.mH @ gV, L)
+        return ctx.rule.pullback(L, V, gL, gV), None, None, None, None
 
 
 class _EighTransforms(_Eigh, Batched):

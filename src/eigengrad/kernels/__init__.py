@@ -19,6 +19,9 @@ from .._inputs import is_concrete
 __all__ = ["available", "taylor_kernels", "usable"]
 
 
+_REAL = frozenset({torch.float32, torch.float64})
+
+
 @functools.cache
 def available() -> bool:
     """Whether numba is installed."""
@@ -27,13 +30,7 @@ def available() -> bool:
 
 def usable(X: Tensor) -> bool:
     """Whether a kernel can work on ``X``: real numbers in main memory, with no derivative to record."""
-    return (
-        X.is_cpu
-        and (X.dtype == torch.float32 or X.dtype == torch.float64)
-        and not torch.is_grad_enabled()
-        and is_concrete(X)
-        and available()
-    )
+    return not torch.is_grad_enabled() and X.is_cpu and X.dtype in _REAL and available() and is_concrete(X)
 
 
 class TaylorKernels(NamedTuple):
