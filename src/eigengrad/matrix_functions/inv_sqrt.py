@@ -25,9 +25,8 @@ class InvSqrt(ScalarFunction):
         return torch.rsqrt(x)
 
     def first(self, x: Tensor, y: Tensor) -> Tensor:
-        # As a product of reciprocals, because the product of the square roots may underflow.
         p, q = torch.sqrt(x), torch.sqrt(y)
-        return (-1.0 / p) * (1.0 / q) / (p + q)
+        return -1.0 / ((p * q) * (p + q))
 
     def bilinear(self, A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor) -> Tensor:
         """From W A W = I differentiated twice: Z S + S Z = Q with S = A^½, solved by the first derivative again."""
