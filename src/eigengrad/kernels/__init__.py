@@ -6,8 +6,10 @@ use, so that importing eigengrad stays quick.
 
 from __future__ import annotations
 
+import cmath
 import functools
 import importlib.util
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,10 +18,11 @@ from torch import Tensor
 
 from .._inputs import is_concrete
 
-__all__ = ["available", "taylor_kernels", "usable"]
+__all__ = ["all_finite", "available", "taylor_kernels", "usable"]
 
 
 _REAL = frozenset({torch.float32, torch.float64})
+_SMALL = 1 << 14
 
 
 @functools.cache
@@ -31,6 +34,25 @@ def available() -> bool:
 def usable(X: Tensor) -> bool:
     """Whether a kernel can work on ``X``: real numbers in main memory, with no derivative to record."""
     return not torch.is_grad_enabled() and X.is_cpu and X.dtype in _REAL and available() and is_concrete(X)
+
+
+@functools.cache
+def finite_kernel(dtype: torch.dtype) -> Callable[[int, int], bool]:
+    """The check of :mod:`eigengrad.kernels.finite` for ``dtype``."""
+    from . import finite
+
+    check: Callable[[int, int], bool] = finite.finite32 if dtype == torch.float32 else finite.finite64
+    return check
+
+
+def all_finite(A: Tensor) -> bool:
+    """Whether ``A`` holds neither NaN nor infinity; a sum that overflows counts as a no.
+
+    By the kernel where that is at hand: for small contiguous matrices, once numba has been loaded.
+    """
+    if "numba" in sys.modules and A.dtype in _REAL and A.is_cpu and A.is_contiguous() and A.numel() <= _SMALL:
+        return finite_kernel(A.dtype)(A.data_ptr(), A.numel())
+    return cmath.isfinite(A.sum().item())
 
 
 class TaylorKernels(NamedTuple):
