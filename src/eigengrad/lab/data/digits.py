@@ -1,0 +1,34 @@
+"""Handwritten digits, 8×8, which come with scikit-learn: nothing to download."""
+
+from __future__ import annotations
+
+import torch
+
+from .augment import RandomShift
+from .dataset import Dataset, Split
+
+__all__ = ["digits"]
+
+#: The images are in the order in which people wrote them, so most writers of the test images are not in training.
+_TRAIN = 1297
+
+
+def digits() -> Dataset:
+    """1,797 digits with one channel of 8×8: the first 1,297 for training, the last 500 for testing."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ImportError("The digits come with scikit-learn: pip install 'eigengrad[lab]'") from error
+    bunch = load_digits()
+    # Values are whole numbers from 0 to 16.
+    images = torch.from_numpy(bunch.images / 16 * 255).round().to(torch.uint8).unsqueeze(1)
+    labels = torch.from_numpy(bunch.target).to(torch.int64)
+    return Dataset(
+        name="digits",
+        train=Split(images[:_TRAIN], labels[:_TRAIN]),
+        test=Split(images[_TRAIN:], labels[_TRAIN:]),
+        classes=tuple("0123456789"),
+        augmentation=RandomShift(padding=1, flip=False),
+        mean=(0.3053,),
+        std=(0.3760,),
+    )
