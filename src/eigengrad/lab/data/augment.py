@@ -6,14 +6,19 @@ happens to an image does not depend on how a batch is divided between processes,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["Augmentation", "RandomShift"]
+from .pictures import Images, pixels
+from .resize import resized
+
+__all__ = ["Augmentation", "RandomResizedCrop", "RandomShift"]
 
 
 class Augmentation(Protocol):
@@ -22,31 +27,41 @@ class Augmentation(Protocol):
     @property
     def draws(self) -> int:
         """How many uniform numbers in [0, 1) an image takes."""
+        ...
 
-    def train(self, images: Tensor, uniform: Tensor) -> Tensor:
-        """Changed images, for uniform numbers (N, draws)."""
+    @property
+    def output_size(self) -> int | None:
+        """Height and width of what comes out; ``None`` is that of what goes in."""
+        ...
 
-    def test(self, images: Tensor) -> Tensor:
-        """The view of the images that is tested."""
+    def train(self, images: Images, uniform: Tensor) -> Tensor:
+        """Changed images, uint8 (N, C, H, W), for uniform numbers (N, draws)."""
+        ...
+
+    def test(self, images: Images) -> Tensor:
+        """The view of the images that is tested, uint8 (N, C, H, W)."""
+        ...
 
 
 @dataclass(frozen=True)
 class RandomShift:
     """A crop of the original size at a random place of the image with a black border, and a random mirror image.
 
-    The paper's augmentation of CIFAR, with a border of 4 pixels.
+    This is the paper's augmentation of CIFAR, with a border of 4 pixels. For images in memory.
     """
 
     padding: int = 4
     flip: bool = True
+    output_size: None = None
 
     @property
     def draws(self) -> int:
         """Down, right, mirror."""
         return 3
 
-    def train(self, images: Tensor, uniform: Tensor) -> Tensor:
-        """Shifted and mirrored images, (N, C, H, W) as they came."""
+    def train(self, images: Images, uniform: Tensor) -> Tensor:
+        """Shifted and mirrored images."""
+        images = self.test(images)
         count, _, height, width = images.shape
         down, right = (uniform[:, :2] * (2 * self.padding + 1)).long().unbind(1)
         columns = torch.arange(width).expand(count, width)
@@ -54,11 +69,92 @@ class RandomShift:
             columns = torch.where(uniform[:, 2:] < 0.5, columns.flip(1), columns)
         rows = torch.arange(height) + down[:, None]
         columns = columns + right[:, None]
-        padded = pad(images, (self.padding,) * 4)
         # Channels last, so that one index moves all channels of a pixel.
-        pixels = padded.permute(0, 2, 3, 1).contiguous()
-        return pixels[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        padded = pad(images, (self.padding,) * 4).permute(0, 2, 3, 1).contiguous()
+        moved = padded[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return moved.permute(0, 3, 1, 2)
 
-    def test(self, images: Tensor) -> Tensor:
+    def test(self, images: Images) -> Tensor:
         """The images as they are."""
+        if not isinstance(images, Tensor):
+            raise TypeError(f"RandomShift: images must be a tensor; got {type(images).__name__}")
         return images
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """A random part of the image, scaled to a square, and a random mirror image: the usual augmentation of ImageNet.
+
+    A part has between ``area`` of the image and all of it, and a shape between 3:4 and 4:3. Tested is the square in
+    the middle with 7/8 of the shorter side, which is what "scale to 256, cut out 224" sees.
+
+    Args:
+        size: height and width of what comes out.
+        area: of the smallest part, as a share of the image.
+        flip: mirror one image in two.
+    """
+
+    size: int
+    area: float = 0.08
+    flip: bool = True
+
+    #: How often an area and a shape are tried until the part fits into the image; then the middle is taken.
+    _TRIES = 10
+
+    @property
+    def draws(self) -> int:
+        """Areas, shapes, place, mirror."""
+        return 2 * self._TRIES + 3
+
+    @property
+    def output_size(self) -> int:
+        """Height and width of what comes out."""
+        return self.size
+
+    def train(self, images: Images, uniform: Tensor) -> Tensor:
+        """Random parts."""
+        views = []
+        for index, numbers in enumerate(uniform.tolist()):
+            image = _nth(images, index)
+            view = self._scaled(image, self._box(*_extent(image), numbers))
+            views.append(view.flip(-1) if self.flip and numbers[-1] < 0.5 else view)
+        return torch.stack(views)
+
+    def test(self, images: Images) -> Tensor:
+        """The squares in the middle."""
+        views = []
+        for index in range(len(images)):
+            image = _nth(images, index)
+            height, width = _extent(image)
+            side = max(round(min(height, width) * 7 / 8), 1)
+            views.append(self._scaled(image, ((height - side) // 2, (width - side) // 2, side, side)))
+        return torch.stack(views)
+
+    def _box(self, height: int, width: int, numbers: list[float]) -> tuple[int, int, int, int]:
+        """Top, left, height and width of a part."""
+        for attempt in range(self._TRIES):
+            area = height * width * (self.area + (1 - self.area) * numbers[2 * attempt])
+            shape = (3 / 4) ** (1 - 2 * numbers[2 * attempt + 1])
+            h, w = round(math.sqrt(area / shape)), round(math.sqrt(area * shape))
+            if 0 < h <= height and 0 < w <= width:
+                return int(numbers[-3] * (height - h + 1)), int(numbers[-2] * (width - w + 1)), h, w
+        h, w = min(height, round(width * 4 / 3)), min(width, round(height * 4 / 3))
+        return (height - h) // 2, (width - w) // 2, h, w
+
+    def _scaled(self, image: Tensor | Image.Image, box: tuple[int, int, int, int]) -> Tensor:
+        top, left, height, width = box
+        if isinstance(image, Tensor):
+            return resized(image[None, :, top : top + height, left : left + width], self.size)[0]
+        part = image.crop((left, top, left + width, top + height))
+        return pixels(part.resize((self.size, self.size), Image.Resampling.BILINEAR))
+
+
+def _nth(images: Images, index: int) -> Tensor | Image.Image:
+    return images[index] if isinstance(images, Tensor) else images.read(index)
+
+
+def _extent(image: Tensor | Image.Image) -> tuple[int, int]:
+    """Height and width."""
+    if isinstance(image, Tensor):
+        return image.shape[-2], image.shape[-1]
+    return image.height, image.width

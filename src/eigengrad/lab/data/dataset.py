@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..._arguments import require_integer
 from .augment import Augmentation
-from .pictures import Pictures
+from .pictures import Images
 
 __all__ = ["Dataset", "Split"]
 
@@ -24,7 +24,7 @@ class Split:
         labels: int64 (N,).
     """
 
-    images: Tensor | Pictures
+    images: Images
     labels: Tensor
 
     def __len__(self) -> int:
@@ -54,6 +54,20 @@ class Dataset:
     augmentation: Augmentation
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    @property
+    def channels(self) -> int:
+        """Of an image."""
+        return len(self.mean)
+
+    @property
+    def image_size(self) -> int:
+        """Height and width of the images that a loader gives."""
+        size = self.augmentation.output_size
+        if size is None:
+            assert isinstance(self.train.images, Tensor)  # what lies in files is scaled to a size
+            size = self.train.images.shape[-1]
+        return size
 
     def subset(self, count: int, seed: int = 0) -> Dataset:
         """The same data with ``count`` training images, as many of each class as of every other where there are enough.

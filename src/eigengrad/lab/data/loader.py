@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -12,13 +15,17 @@ from torch import Tensor
 from ..._arguments import require_integer
 from .augment import Augmentation
 from .dataset import Split
+from .pictures import Images
 
 __all__ = ["Loader", "loader"]
+
+#: Batches of image files that are decoded while the network works.
+_AHEAD = 2
 
 
 @dataclass(frozen=True)
 class Loader:
-    """An iterable over the batches of one epoch; see :func:`loader`."""
+    """An iterable over the batches of one epoch; see :func:`loader`, which makes it."""
 
     split: Split
     batches: tuple[Tensor, ...]  # the indices of each batch, of all processes together
@@ -35,22 +42,49 @@ class Loader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for number, indices in enumerate(self.batches):
-            mine = slice(len(indices) * self.rank // self.world, len(indices) * (self.rank + 1) // self.world)
-            part = self.split.take(indices[mine])
-            if self.train:
-                draws = torch.rand(
-                    len(indices),
-                    self.augmentation.draws,
-                    generator=_generator("augment", self.seed, self.epoch, number),
-                )
-                images = self.augmentation.train(part.images, draws[mine])
-            else:
-                images = self.augmentation.test(part.images)
-            yield (
-                (images.to(torch.float32, memory_format=torch.contiguous_format) - self.mean).mul_(self.std),
-                part.labels,
-            )
+        if isinstance(self.split.images, Tensor):
+            for number in range(len(self)):
+                part, uniform = self._part(number)
+                yield self._normalised(self._view(part.images, uniform)), part.labels
+        else:
+            yield from self._decoded_ahead()
+
+    def _decoded_ahead(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of image files, one thread an image."""
+        pool = ThreadPoolExecutor(os.cpu_count())
+        waiting: deque[tuple[list[Future[Tensor]], Tensor]] = deque()
+        try:
+            for number in range(len(self)):
+                part, uniform = self._part(number)
+                views = [
+                    pool.submit(self._view, part.images[torch.tensor([i])], uniform[i : i + 1])
+                    for i in range(len(part))
+                ]
+                waiting.append((views, part.labels))
+                if len(waiting) > _AHEAD:
+                    yield self._joined(*waiting.popleft())
+            while waiting:
+                yield self._joined(*waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _joined(self, views: list[Future[Tensor]], labels: Tensor) -> tuple[Tensor, Tensor]:
+        return self._normalised(torch.cat([view.result() for view in views])), labels
+
+    def _part(self, number: int) -> tuple[Split, Tensor]:
+        """This process's share of a batch, and its share of the batch's random numbers."""
+        indices = self.batches[number]
+        share = slice(len(indices) * self.rank // self.world, len(indices) * (self.rank + 1) // self.world)
+        generator = _generator("augmentation", self.seed, self.epoch, number)
+        uniform = torch.rand(len(indices), self.augmentation.draws, generator=generator)
+        return self.split.take(indices[share]), uniform[share]
+
+    def _view(self, images: Images, uniform: Tensor) -> Tensor:
+        return self.augmentation.train(images, uniform) if self.train else self.augmentation.test(images)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        images = images.to(torch.float32, memory_format=torch.contiguous_format)
+        return images.sub_(self.mean).div_(self.std)
 
 
 def loader(
@@ -69,8 +103,8 @@ def loader(
     """The batches of one epoch: (images, labels), float32 (N, C, H, W) and int64 (N,), with ``len()``.
 
     In training the images are shuffled and augmented, and a last batch that is not full is left out (unless it is
-    the only one), so that statistics of a batch always come from as many images. In testing every image comes once, in
-    its order; batches are of nearly equal size.
+    the only one), so that the statistics of a batch always come from as many images. In testing every image comes once,
+    in its order, in batches of nearly equal size.
 
     What comes depends on the arguments only, not on any global random state. The batches of all ``world`` processes,
     joined in the order of ``rank``, are those of one process.
@@ -82,7 +116,14 @@ def loader(
         augmentation: of the images.
         mean, std: of the channels, for values between 0 and 1.
         seed, epoch: of the order and the augmentation.
-        rank, world: which process this is, of how many.
+        rank, world: which process this is, and of how many.
+
+    >>> from eigengrad.lab.data import load
+    >>> data = load("digits")
+    >>> options = dict(augmentation=data.augmentation, mean=data.mean, std=data.std)
+    >>> images, labels = next(iter(loader(data.train, 64, train=True, **options)))
+    >>> images.shape
+    torch.Size([64, 1, 8, 8])
     """
     for argument, value, minimum in (("batch_size", batch_size, 1), ("world", world, 1), ("rank", rank, 0)):
         require_integer("loader", argument, value, minimum=minimum)
@@ -92,15 +133,15 @@ def loader(
     if count < world:
         raise ValueError(f"loader: split has {count} images; expected at least one for each of {world} processes")
     if train:
-        order = torch.randperm(count, generator=_generator("order", seed, epoch))
         size = min(batch_size, count)
         if size % world:
             raise ValueError(f"loader: a batch of {size} images cannot be shared equally by {world} processes")
+        order = torch.randperm(count, generator=_generator("order", seed, epoch))
         batches = order[: count // size * size].split(size)
     else:
         batches = torch.arange(count).tensor_split(-(-count // batch_size))
-    scale = [torch.tensor(values, dtype=torch.float32).reshape(1, -1, 1, 1) * 255 for values in (mean, std)]
-    return Loader(split, batches, train, augmentation, scale[0], 1 / scale[1], seed, epoch, rank, world)
+    scale = (torch.tensor(values, dtype=torch.float32).mul(255).reshape(1, -1, 1, 1) for values in (mean, std))
+    return Loader(split, tuple(batches), train, augmentation, *scale, seed, epoch, rank, world)
 
 
 def _generator(*parts: str | int) -> torch.Generator:

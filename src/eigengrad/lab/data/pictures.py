@@ -1,30 +1,81 @@
-"""Image files that are read when they are needed, for data that does not fit in memory."""
+"""Image files that are decoded when they are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import io
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
-__all__ = ["Pictures"]
+from .errors import CorruptDataError
+from .files import Files
+
+__all__ = ["Images", "Pictures", "decoded", "pixels"]
+
+#: Pictures that take no more bytes than this are decoded once and stay in memory.
+MEMORY = 2 << 30
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """A sequence of image files. Reading is the work of ``read``, which names the file if it cannot.
+    """Image files in a folder or a zip.
 
     Args:
-        names: of the files.
-        read: from a name to an RGB image.
+        files: where they are.
+        names: of the image files among them.
     """
 
+    files: Files
     names: Sequence[str]
-    read: Callable[[str], Image.Image]
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __getitem__(self, indices: Tensor) -> Pictures:
-        return Pictures([self.names[i] for i in indices.tolist()], self.read)
+        return Pictures(self.files, [self.names[i] for i in indices.tolist()])
+
+    def read(self, index: int) -> Image.Image:
+        """One image, in colour."""
+        name = self.names[index]
+        content = self.files.read(name)
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                return image.convert("RGB")
+        except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, …
+            problem = f"is not an image that can be read ({len(content):,} bytes: {error})"
+            raise CorruptDataError(self.files.where(name), problem) from error
+
+
+#: Images in memory, uint8 (N, C, H, W), or in files.
+Images = Tensor | Pictures
+
+
+def decoded(pictures: Pictures) -> Images:
+    """The pictures as one tensor, uint8 (N, 3, H, W), if they are of one size and not too many; otherwise as they are."""
+    size = pictures.read(0).size
+    if len(pictures) * size[0] * size[1] * 3 > MEMORY:
+        return pictures
+    images = torch.empty(len(pictures), 3, size[1], size[0], dtype=torch.uint8)
+
+    def decode(index: int) -> bool:
+        image = pictures.read(index)
+        if image.size == size:
+            images[index] = pixels(image)
+        return image.size == size
+
+    pool = ThreadPoolExecutor(os.cpu_count())  # Pillow decodes without holding Python's lock
+    try:
+        return images if all(pool.map(decode, range(len(pictures)))) else pictures
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def pixels(image: Image.Image) -> Tensor:
+    """uint8 (3, H, W)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)

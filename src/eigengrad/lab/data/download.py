@@ -1,0 +1,194 @@
+"""Downloads that can be interrupted, continued and trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+__all__ = ["DownloadError", "download"]
+
+_BLOCK = 1 << 20
+_AGENT = "eigengrad"
+
+
+class DownloadError(OSError):
+    """A file could not be downloaded, or what came is not the file that was expected."""
+
+
+class _TransferBroke(Exception):
+    """The connection ended early; what has come is in the partial file."""
+
+
+def download(
+    url: str,
+    path: Path | str,
+    *,
+    sha256: str | None = None,
+    md5: str | None = None,
+    progress: bool = True,
+    attempts: int = 5,
+    timeout: float = 30.0,
+) -> Path:
+    """Download a file, check it, and only then give it its name.
+
+    What has come is kept in ``path`` + ".part": after an interruption the next call asks the server for the rest, and
+    starts again where the server cannot continue. A file that is there already is checked and not downloaded.
+
+    Args:
+        url: http or https.
+        path: where to put the file; its folder is made if it does not exist.
+        sha256, md5: the checksum; exactly one of the two.
+        progress: show a bar.
+        attempts: how often to try in a row without a single byte coming; the pause between doubles, from half a second.
+        timeout: seconds without an answer that count as a broken connection.
+
+    Returns:
+        ``path``.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"download: url must start with http:// or https://; got {url!r}")
+    if (sha256 is None) == (md5 is None):
+        raise ValueError(f"download: expected exactly one of sha256 and md5; got sha256={sha256!r}, md5={md5!r}")
+    algorithm, expected = ("md5", md5) if sha256 is None else ("sha256", sha256)
+    assert expected is not None
+    path = Path(path)
+    if path.exists():
+        found = _digest(path, algorithm)
+        if found != expected.lower():
+            raise DownloadError(
+                f"{path}: is there already, but its {algorithm} is {found}; expected {expected}. "
+                "Delete it to download it again."
+            )
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    with _Bar(path.name) if progress else nullcontext() as bar:
+        continued = part.exists() and part.stat().st_size > 0
+        _transfer(url, part, attempts, timeout, bar)
+        if continued and _digest(part, algorithm) != expected.lower():
+            # The beginning may be of another version of the file, or of another file.
+            part.unlink()
+            _transfer(url, part, attempts, timeout, bar)
+    found = _digest(part, algorithm)
+    if found != expected.lower():
+        size = part.stat().st_size
+        part.unlink()
+        raise DownloadError(
+            f"{url}: sent {size:,} bytes whose {algorithm} is {found}; expected {expected}. "
+            "Nothing was kept; the file at this address may have changed."
+        )
+    os.replace(part, path)
+    return path
+
+
+class _Bar(AbstractContextManager["_Bar"]):
+    """A bar with bytes, speed and the time that is left."""
+
+    def __init__(self, name: str) -> None:
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._progress = Progress(*columns, TimeRemainingColumn())
+        self._task = self._progress.add_task(name, total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def show(self, done: int, total: int | None) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+
+
+def _transfer(url: str, part: Path, attempts: int, timeout: float, bar: _Bar | None) -> None:
+    """Fill the partial file, however often the connection breaks, as long as something comes."""
+    failures = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _receive(url, part, before, timeout, bar)
+            return
+        except _TransferBroke as error:
+            have = part.stat().st_size if part.exists() else 0
+            failures = 0 if have > before else failures + 1
+            if failures >= attempts:
+                kept = f"{have:,} bytes are kept in {part}; " if have else ""
+                raise DownloadError(f"{url}: {error}, {failures} times in a row. {kept}call again to go on.") from error
+            if failures:
+                time.sleep(0.5 * 2 ** (failures - 1))
+
+
+def _receive(url: str, part: Path, have: int, timeout: float, bar: _Bar | None) -> None:
+    """One request, for what comes after the first ``have`` bytes."""
+    headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as answer:
+            start = _start(answer, have)
+            length = answer.headers.get("Content-Length")
+            total = None if length is None else start + int(length)
+            done = _write(answer, part, start, total, bar)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # there is nothing after what we have: the checksum will tell if that is right
+            return
+        if error.code in (408, 425, 429) or error.code >= 500:
+            raise _TransferBroke(f"the server answered {error.code} {error.reason}") from error
+        raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise _TransferBroke(f"no connection ({getattr(error, 'reason', error)})") from error
+    if total is not None and done < total:
+        raise _TransferBroke(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _start(answer: Any, have: int) -> int:
+    """Where in the file the answer begins: a server that does not know ranges sends the whole file."""
+    if answer.status != 206:
+        return 0
+    match = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", answer.headers.get("Content-Range", ""))
+    if match is None or int(match[1]) > have:
+        raise _TransferBroke(f"the server sent a range that was not asked for: {answer.headers.get('Content-Range')!r}")
+    return int(match[1])
+
+
+def _write(answer: Any, part: Path, start: int, total: int | None, bar: _Bar | None) -> int:
+    """Write the answer at its place; the length of the file afterwards."""
+    try:
+        with part.open("r+b" if start else "wb") as file:
+            file.seek(start)
+            file.truncate()
+            done = start
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                done += len(block)
+                if bar is not None:
+                    bar.show(done, total)
+            return done
+    except (http.client.HTTPException, TimeoutError, ConnectionError):
+        raise
+    except OSError as error:
+        raise DownloadError(
+            f"{part}: cannot be written ({error.strerror or error}). Free the disk or choose another folder."
+        ) from error
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
