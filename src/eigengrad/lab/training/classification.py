@@ -1,0 +1,104 @@
+"""Classification of images: a network, cross entropy, stochastic gradient descent."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import StepLR
+
+from ..data import Loader, Split, load, loader
+from ..models import build, normalisation
+from .config import Config
+from .engine import Engine
+from .synchronise import synchronise
+from .task import Task
+
+__all__ = ["Classification"]
+
+#: Guessing has a loss of log(classes). Above so many times that, a network has not just learned badly.
+_HOPELESS = 100
+
+
+class Classification(Task):
+    """The task that a :class:`Config` describes."""
+
+    def __init__(self, config: Config, engine: Engine) -> None:
+        self.config, self.engine = config, engine
+        root = None if config.data_root is None else Path(config.data_root)
+        self.data = load(config.data, root, subset=config.subset, image_size=config.image_size)
+        images, _ = next(iter(self._loader(self.data.train, epoch=0)))
+        model = build(
+            config.model,
+            len(self.data.classes),
+            norm=normalisation(
+                config.norm,
+                group_size=config.group_size,
+                gradient=config.gradient,
+                degree=config.degree,
+                eps=config.eps,
+            ),
+            pooling=config.pooling,
+            stem_width=config.stem_width,
+            width=config.width,
+            in_channels=images.shape[1],
+            image_size=images.shape[-1],
+        )
+        if engine.world > 1:
+            model = synchronise(model, engine.device)
+        optimizer = SGD(
+            model.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay, foreach=True
+        )
+        self.modules = {"model": model}
+        self.optimizers = {"model": optimizer}
+        self.schedulers = {"model": StepLR(optimizer, config.lr_step, config.lr_factor)}
+        self.epochs = config.epochs
+        self.divergence = _HOPELESS * math.log(max(len(self.data.classes), 2))
+
+    def epoch_batches(self, epoch: int) -> Loader:
+        """The training images, shuffled and augmented."""
+        return self._loader(self.data.train, epoch=epoch)
+
+    def step(self, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+        """Loss and share of wrong answers on a batch."""
+        images, labels = batch
+        scores = self.modules["model"](images)
+        loss = nn.functional.cross_entropy(scores, labels)
+        self.engine.descend(loss)
+        return {"loss": loss.detach(), "error": _wrong(scores, labels) / len(labels)}
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Loss and share of wrong answers on the test images."""
+        model = self.modules["model"].eval()
+        totals = torch.zeros(3, dtype=torch.float64, device=self.engine.device)
+        for images, labels in self.engine.batches(self._loader(self.data.test, epoch=None)):
+            scores = model(images)
+            loss = nn.functional.cross_entropy(scores, labels, reduction="sum")
+            totals += torch.stack([loss, _wrong(scores, labels), loss.new_tensor(len(labels))])
+        model.train()
+        loss_sum, wrong, count = self.engine.sum(totals).tolist()
+        return {"test_loss": loss_sum / count, "test_error": wrong / count}
+
+    def _loader(self, split: Split, epoch: int | None) -> Loader:
+        data = self.data
+        return loader(
+            split,
+            self.config.batch_size,
+            train=epoch is not None,
+            augmentation=data.augmentation,
+            mean=data.mean,
+            std=data.std,
+            seed=self.config.seed,
+            epoch=epoch or 0,
+            rank=self.engine.rank,
+            world=self.engine.world,
+        )
+
+
+def _wrong(scores: Tensor, labels: Tensor) -> Tensor:
+    """How many answers are wrong; NaN is never right."""
+    return (scores.detach().argmax(1) != labels).sum(dtype=torch.float32)

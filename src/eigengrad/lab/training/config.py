@@ -1,0 +1,114 @@
+"""The configuration of a classification run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..._arguments import require_non_negative, require_positive
+from ...errors import choose
+from ..data import DATASETS
+from ..models import MODELS
+from ..models.head import POOLINGS
+from ..models.normalisation import GRADIENTS, NORMALISATIONS
+from .settings import Settings
+
+__all__ = ["Config"]
+
+_CHOICES = {
+    "data": DATASETS,
+    "model": MODELS,
+    "norm": NORMALISATIONS,
+    "gradient": GRADIENTS,
+    "pooling": POOLINGS,
+}
+
+#: Which options of the whitening each normalisation does without.
+_IDLE = {
+    "dbn": (),
+    "iternorm": ("gradient", "degree", "eps"),
+    "batchnorm": ("group_size", "gradient", "degree", "eps"),
+    "none": ("group_size", "gradient", "degree", "eps"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """Everything a classification run is told; the defaults train a small network on the digits of scikit-learn.
+
+    Args:
+        data: name of the data set.
+        subset: number of training images, balanced over the classes; ``None`` is all of them.
+        image_size: side of the images in pixels; ``None`` leaves them as they are.
+        model: name of the network.
+        stem_width, width: channels of its first layer and of its narrowest block.
+        norm: the normalisation under test: "dbn", "iternorm", "batchnorm" or "none".
+        group_size: d, the channels that are decorrelated together.
+        gradient: how the whitening is differentiated: "exact", "taylor", "clip", "power_iteration", "svd", "pi".
+        degree: K of the Taylor expansion, or the number of power iterations.
+        eps: ε, added to the covariance.
+        pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d`.
+        epochs, batch_size: of the training; with several processes, the batch of all of them together.
+        lr, momentum, weight_decay: of stochastic gradient descent.
+        lr_step, lr_factor: every ``lr_step`` epochs the learning rate is multiplied by ``lr_factor``.
+        seed, precision, threads, data_root: see :class:`Settings`.
+
+    >>> config = Config(group_size=8, epochs=3)
+    >>> Config.from_dict(config.to_dict()) == config
+    True
+    """
+
+    data: str = "digits"
+    subset: int | None = None
+    image_size: int | None = None
+    model: str = "convnet"
+    stem_width: int = 32
+    width: int = 32
+    norm: str = "dbn"
+    group_size: int = 16
+    gradient: str = "taylor"
+    degree: int = 9
+    eps: float = 0.01
+    pooling: str = "average"
+    epochs: int = 12
+    batch_size: int = 64
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    lr_step: int = 5
+    lr_factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise choose(name, getattr(self, name), choices)
+        for name in ("stem_width", "width", "group_size", "epochs", "batch_size", "lr_step"):
+            self._integer(name, minimum=1)
+        self._integer("degree", minimum=0)
+        for name in ("subset", "image_size"):
+            if getattr(self, name) is not None:
+                self._integer(name, minimum=1)
+        for name in ("eps", "lr", "lr_factor"):
+            self._number(name, require_positive)
+        for name in ("momentum", "weight_decay"):
+            self._number(name, require_non_negative)
+
+    def _number(self, name: str, require: Any) -> None:
+        require(type(self).__name__, name, getattr(self, name))
+        object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are the same run
+
+    def influences(self) -> dict[str, Any]:
+        """Without the options that the chosen normalisation does not have: they do not make another run."""
+        idle = set(_IDLE[self.norm])
+        if self.gradient not in ("taylor", "power_iteration"):
+            idle.add("degree")
+        return {name: value for name, value in super().influences().items() if name not in idle}
+
+    def label(self) -> str:
+        """Data, model, method and seed."""
+        fields = self.influences()
+        parts = [self.data, self.model, self.pooling if self.pooling != "average" else "", self.norm]
+        parts += [self.gradient] if "gradient" in fields else []
+        parts += [f"d{self.group_size}"] if "group_size" in fields else []
+        return "-".join(part for part in (*parts, super().label()) if part)

@@ -1,0 +1,163 @@
+"""Whether a training is well: finite losses and gradients, and how hard a gradient rule has to work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...diagnostics import GradientMonitor
+from .result import Failure
+
+__all__ = ["Health", "TrainingFailedError", "wide"]
+
+#: A monitored backward pass does without the fused kernel, so only one step in so many is monitored.
+MONITOR_EVERY = 20
+
+
+def wide(value: Tensor) -> Tensor:
+    """A number for adding up: in float64 where the device has it."""
+    return value if value.device.type == "mps" else value.double()
+
+
+class TrainingFailedError(Exception):
+    """The run cannot go on; it ends in a result that says so."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """What was minimised in a step, and the norm of the gradient of each parameter, still on the device."""
+
+    step: int
+    epoch: int
+    loss: Tensor
+    names: Sequence[str]
+    norms: Tensor
+
+
+class Health:
+    """The losses and gradients of a run.
+
+    They are collected on the device and looked at by :meth:`check`, which waits for it; a failure is dated by the step
+    that caused it, however late it is found.
+
+    Attributes:
+        step, epoch: where the run is, counted from 1; the loop sets them.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.epoch = 0
+        self._pending: list[_Descent] = []
+        self._norm_sum: Any = 0.0
+        self._norm_max: Any = 0.0
+        self._norm_count = 0
+        self._pairs = 0
+        self._acted = self._removed = self._amplification = 0.0
+
+    @contextmanager
+    def monitored(self) -> Iterator[None]:
+        """Around a backward pass: see what gradient rules do in it, in one step out of :data:`MONITOR_EVERY`."""
+        if self.step % MONITOR_EVERY != 1:
+            yield
+            return
+        with GradientMonitor() as monitor:
+            yield
+        if monitor.pairs:
+            self._pairs += monitor.pairs
+            self._acted += monitor.acted * monitor.pairs
+            self._removed += monitor.removed * monitor.pairs
+            self._amplification = max(self._amplification, monitor.amplification)
+
+    def record(self, loss: Tensor, gradients: dict[str, Tensor]) -> None:
+        """Note a loss and the gradients it had, by parameter."""
+        norms = torch.stack(torch._foreach_norm(list(gradients.values()), 2.0))
+        norm = norms.norm()
+        self._norm_sum = self._norm_sum + wide(norm)
+        self._norm_max = torch.maximum(norm, torch.as_tensor(self._norm_max, dtype=norm.dtype, device=norm.device))
+        self._norm_count += 1
+        self._pending.append(_Descent(self.step, self.epoch, loss.detach(), list(gradients), norms))
+
+    def check(self, mean_over_processes: Any = None) -> None:
+        """Raise :class:`TrainingFailedError` at the first loss or gradient that was not finite.
+
+        Args:
+            mean_over_processes: takes a tensor to its mean over all processes, so that all of them agree.
+        """
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        losses = torch.stack([descent.loss for descent in pending])
+        if mean_over_processes is not None:
+            losses = mean_over_processes(losses)
+        total = losses.sum() + torch.stack([descent.norms.sum() for descent in pending]).sum()
+        if bool(total.isfinite()):  # the only wait for the device
+            return
+        for descent, loss in zip(pending, losses.tolist(), strict=True):
+            self._examine(descent, loss)
+
+    def _examine(self, descent: _Descent, loss: float) -> None:
+        at = f"at step {descent.step} (epoch {descent.epoch})"
+        if loss != loss or abs(loss) == float("inf"):
+            self._fail(descent, "non-finite loss", "loss", f"the loss is {loss} {at}")
+        broken = [name for name, fine in zip(descent.names, descent.norms.isfinite().tolist(), strict=True) if not fine]
+        if broken:
+            others = f" and {len(broken) - 1} other parameters" if len(broken) > 1 else ""
+            message = f"the gradient of {broken[0]}{others} is not finite {at}, with a loss of {loss:.4g}"
+            self._fail(descent, "non-finite gradient", broken[0], message)
+
+    @staticmethod
+    def _fail(descent: _Descent, reason: str, where: str, message: str) -> None:
+        raise TrainingFailedError(Failure(descent.step, descent.epoch, reason, where, message))
+
+    def end_epoch(self) -> dict[str, float]:
+        """Mean and maximum of the gradient norm since the last call."""
+        found = self._norms()
+        self._norm_sum, self._norm_max, self._norm_count = 0.0, 0.0, 0
+        return found
+
+    def mean_norm(self) -> float:
+        """Of the gradients in this epoch so far."""
+        return self._norms()["gradient_norm"]
+
+    def _norms(self) -> dict[str, float]:
+        count = max(self._norm_count, 1)
+        return {"gradient_norm": float(self._norm_sum) / count, "gradient_norm_max": float(self._norm_max)}
+
+    def summary(self, curves: dict[str, list[float]]) -> dict[str, float]:
+        """Over the whole run, with the curves of its complete epochs."""
+        means, maxima = list(curves.get("gradient_norm", [])), list(curves.get("gradient_norm_max", []))
+        if self._norm_count:
+            unfinished = self._norms()
+            means.append(unfinished["gradient_norm"])
+            maxima.append(unfinished["gradient_norm_max"])
+        found = {"norm_mean": sum(means) / len(means), "norm_max": max(maxima)} if means else {}
+        if self._pairs:
+            found |= {"acted": self._acted / self._pairs, "removed": self._removed / self._pairs}
+            found["amplification"] = self._amplification
+        return found
+
+    def state_dict(self) -> dict[str, float]:
+        """What a resumed run needs to end with the same summary."""
+        return {
+            "norm_sum": float(self._norm_sum),
+            "norm_max": float(self._norm_max),
+            "norm_count": self._norm_count,
+            "pairs": self._pairs,
+            "acted": self._acted,
+            "removed": self._removed,
+            "amplification": self._amplification,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        for name, value in state.items():
+            setattr(self, f"_{name}", value)
