@@ -74,7 +74,7 @@ class Classification(Task):
     def evaluate(self) -> dict[str, float]:
         """Loss and share of wrong answers on the test images."""
         model = self.modules["model"].eval()
-        totals = torch.zeros(3, dtype=torch.float64, device=self.engine.device)
+        totals = self.engine.vector([0.0] * 3)
         for images, labels in self.engine.batches(self._loader(self.data.test, epoch=None)):
             scores = model(images)
             loss = nn.functional.cross_entropy(scores, labels, reduction="sum")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from .settings import Settings
 
 __all__ = ["Config"]
 
-_CHOICES = {
+_CHOICES: dict[str, Collection[str]] = {
     "data": DATASETS,
     "model": MODELS,
     "norm": NORMALISATIONS,
@@ -72,7 +73,7 @@ class Config(Settings):
     pooling: str = "average"
     epochs: int = 12
     batch_size: int = 64
-    lr: float = 0.1
+    lr: float = 0.05
     momentum: float = 0.9
     weight_decay: float = 5e-4
     lr_step: int = 5

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.state import AcceleratorState  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -84,7 +84,8 @@ class Engine:
 
     def unwrap(self, module: nn.Module) -> nn.Module:
         """The module without what Accelerate put around it."""
-        return self.accelerator.unwrap_model(module, keep_fp32_wrapper=True)
+        inner: nn.Module = self.accelerator.unwrap_model(module, keep_fp32_wrapper=True)
+        return inner
 
     def descend(self, loss: Tensor, optimizer: str = "model") -> None:
         """One step of an optimiser down the gradient of a loss, which is looked at on the way."""
@@ -120,6 +121,11 @@ class Engine:
             if self.world == 1 and self.interruption.signal is not None:
                 raise StopRequested(self.interruption.signal)
             yield tuple(part.to(self.device, non_blocking=True) for part in batch)
+
+    def vector(self, values: Sequence[float]) -> Tensor:
+        """Numbers on the device, in float64 where it has that."""
+        kind = torch.float32 if self.device.type == "mps" else torch.float64
+        return torch.tensor(values, dtype=kind, device=self.device)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over all processes."""

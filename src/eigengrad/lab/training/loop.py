@@ -189,9 +189,8 @@ class _Run:
             failure = error.failure
         except LinAlgError as error:
             message = f"the decomposition failed at step {self.step + 1} (epoch {self.epoch + 1}): {error}"
-            failure = Failure(
-                self.step + 1, self.epoch + 1, "decomposition", _raising_module(error, self.task), message
-            )
+            where = _raising_module(error, self.task)
+            failure = Failure(self.step + 1, self.epoch + 1, "decomposition", where, message)
             if self.engine.world > 1:
                 # The other processes may be waiting for this one: only an error makes the launcher end them.
                 self._result(failure).save(self.directory / RESULT_FILE)
@@ -299,8 +298,8 @@ class _Run:
     def _training_means(self) -> dict[str, float]:
         """Over the samples of this epoch, in all processes."""
         names = list(self.totals)
-        sums = torch.tensor([*(float(self.totals[name]) for name in names), self.samples], device=self.engine.device)
-        *totals, samples = self.engine.sum(sums).tolist()
+        sums = [*(float(self.totals[name]) for name in names), float(self.samples)]
+        *totals, samples = self.engine.sum(self.engine.vector(sums)).tolist()
         return {f"train_{name}": total / samples for name, total in zip(names, totals, strict=True)}
 
     def _fail(self, reason: str, where: str, what: str) -> None:

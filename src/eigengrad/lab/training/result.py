@@ -80,7 +80,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: numbers that are not finite become null."""
-        return _finite({**{f.name: getattr(self, f.name) for f in fields(self)}, "config": self.config.to_dict()})
+        values = {f.name: getattr(self, f.name) for f in fields(self)} | {"config": self.config.to_dict()}
+        return {name: _finite(value) for name, value in values.items()}
 
     def save(self, path: Path) -> None:
         """Write the result, atomically."""

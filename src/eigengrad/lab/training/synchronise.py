@@ -24,7 +24,8 @@ def synchronise(model: nn.Module, device: torch.device) -> nn.Module:
         if isinstance(module, WhiteningNorm):
             module.process_group = "world"
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return converted
     for parent in model.modules():
         for name, child in parent.named_children():
             if type(child) is nn.BatchNorm2d:
