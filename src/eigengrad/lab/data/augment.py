@@ -69,10 +69,10 @@ class RandomShift:
             columns = torch.where(uniform[:, 2:] < 0.5, columns.flip(1), columns)
         rows = torch.arange(height) + down[:, None]
         columns = columns + right[:, None]
-        # Channels last, so that one index moves all channels of a pixel.
-        padded = pad(images, (self.padding,) * 4).permute(0, 2, 3, 1).contiguous()
-        moved = padded[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
-        return moved.permute(0, 3, 1, 2)
+        padded = pad(images, (self.padding,) * 4)
+        places = (rows[:, :, None] * padded.shape[-1] + columns[:, None, :]).reshape(count, 1, -1)
+        moved = padded.flatten(2).gather(2, places.expand(-1, images.shape[1], -1))
+        return moved.view(images.shape)
 
     def test(self, images: Images) -> Tensor:
         """The images as they are."""

@@ -34,6 +34,10 @@ class Split:
         """The images of these indices, in this order."""
         return Split(self.images[indices], self.labels[indices])
 
+    def singles(self) -> list[Split]:
+        """One split an image."""
+        return [self.take(index) for index in torch.arange(len(self)).split(1)]
+
 
 @dataclass(frozen=True)
 class Dataset:

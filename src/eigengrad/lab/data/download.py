@@ -23,7 +23,7 @@ class DownloadError(OSError):
     """A file could not be downloaded, or what came is not the file that was expected."""
 
 
-class _TransferBroke(Exception):
+class _BrokenTransferError(Exception):
     """The connection ended early; what has come is in the partial file."""
 
 
@@ -125,7 +125,7 @@ def _transfer(url: str, part: Path, attempts: int, timeout: float, bar: _Bar | N
         try:
             _receive(url, part, before, timeout, bar)
             return
-        except _TransferBroke as error:
+        except _BrokenTransferError as error:
             have = part.stat().st_size if part.exists() else 0
             failures = 0 if have > before else failures + 1
             if failures >= attempts:
@@ -150,21 +150,22 @@ def _receive(url: str, part: Path, have: int, timeout: float, bar: _Bar | None) 
         if error.code == 416 and have:  # there is nothing after what we have: the checksum will tell if that is right
             return
         if error.code in (408, 425, 429) or error.code >= 500:
-            raise _TransferBroke(f"the server answered {error.code} {error.reason}") from error
+            raise _BrokenTransferError(f"the server answered {error.code} {error.reason}") from error
         raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise _TransferBroke(f"no connection ({getattr(error, 'reason', error)})") from error
+        raise _BrokenTransferError(f"no connection ({getattr(error, 'reason', error)})") from error
     if total is not None and done < total:
-        raise _TransferBroke(f"the connection ended after {done:,} of {total:,} bytes")
+        raise _BrokenTransferError(f"the connection ended after {done:,} of {total:,} bytes")
 
 
 def _start(answer: Any, have: int) -> int:
     """Where in the file the answer begins: a server that does not know ranges sends the whole file."""
     if answer.status != 206:
         return 0
-    match = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", answer.headers.get("Content-Range", ""))
+    sent = answer.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", sent)
     if match is None or int(match[1]) > have:
-        raise _TransferBroke(f"the server sent a range that was not asked for: {answer.headers.get('Content-Range')!r}")
+        raise _BrokenTransferError(f"the server sent a range that was not asked for ({sent!r})")
     return int(match[1])
 
 
@@ -184,9 +185,8 @@ def _write(answer: Any, part: Path, start: int, total: int | None, bar: _Bar | N
     except (http.client.HTTPException, TimeoutError, ConnectionError):
         raise
     except OSError as error:
-        raise DownloadError(
-            f"{part}: cannot be written ({error.strerror or error}). Free the disk or choose another folder."
-        ) from error
+        problem = f"cannot be written ({error.strerror or error})"
+        raise DownloadError(f"{part}: {problem}. Make room on the disk, or choose another folder.") from error
 
 
 def _digest(path: Path, algorithm: str) -> str:

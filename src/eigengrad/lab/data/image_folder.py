@@ -35,7 +35,7 @@ def image_folder(root: Path | None, image_size: int | None = None) -> Dataset:
 
     Args:
         root: a folder with ``train`` and ``val`` (or ``test``), a zip of such folders, or a folder that holds one zip.
-        image_size: that the network takes. By default that of the images, or 256 where they are not squares of one size.
+        image_size: that the network takes. By default that of the images, if they are squares of one size, or 256.
     """
     return _dataset("folder", root, image_size)
 

@@ -56,10 +56,8 @@ class Loader:
         try:
             for number in range(len(self)):
                 part, uniform = self._part(number)
-                views = [
-                    pool.submit(self._view, part.images[torch.tensor([i])], uniform[i : i + 1])
-                    for i in range(len(part))
-                ]
+                singles = zip(part.singles(), uniform.split(1), strict=True)
+                views = [pool.submit(self._view, single.images, numbers) for single, numbers in singles]
                 waiting.append((views, part.labels))
                 if len(waiting) > _AHEAD:
                     yield self._joined(*waiting.popleft())
@@ -140,8 +138,14 @@ def loader(
         batches = order[: count // size * size].split(size)
     else:
         batches = torch.arange(count).tensor_split(-(-count // batch_size))
-    scale = (torch.tensor(values, dtype=torch.float32).mul(255).reshape(1, -1, 1, 1) for values in (mean, std))
-    return Loader(split, tuple(batches), train, augmentation, *scale, seed, epoch, rank, world)
+    return Loader(
+        split, tuple(batches), train, augmentation, _per_channel(mean), _per_channel(std), seed, epoch, rank, world
+    )
+
+
+def _per_channel(values: Sequence[float]) -> Tensor:
+    """For values between 0 and 255, in the shape of a batch."""
+    return torch.tensor(values, dtype=torch.float32).mul(255).reshape(1, -1, 1, 1)
 
 
 def _generator(*parts: str | int) -> torch.Generator:

@@ -26,7 +26,7 @@ def tiny_imagenet(root: Path | None, image_size: int | None = None) -> Dataset:
     """Tiny ImageNet; its validation images are the test images, as in the paper.
 
     Args:
-        root: a folder or a zip with ``train/<class>/…`` and either ``val/val_annotations.txt`` with ``val/images/…``, as
+        root: a folder or a zip with ``train/<class>/…`` and either ``val/val_annotations.txt`` and ``val/images/…``, as
             published, or ``val/<class>/…``; or a folder that holds one such zip.
         image_size: to scale the images to.
     """
@@ -35,20 +35,17 @@ def tiny_imagenet(root: Path | None, image_size: int | None = None) -> Dataset:
     classes = class_folders(files, f"{top}train/")
     folder = test_folder(files, top)
     annotated = f"{folder}{_ANNOTATIONS}" in files.files
-    splits = []
-    for split in (
-        labelled(files, f"{top}train/", classes),
-        _annotated(files, folder, classes) if annotated else labelled(files, folder, classes),
-    ):
-        if not isinstance(split.images, Tensor):
-            raise CorruptDataError(files.where(top), "has images of different sizes; expected 64×64", remedy)
-        splits.append(Split(resized(split.images, image_size), split.labels))
+    train = labelled(files, f"{top}train/", classes)
+    test = _annotated(files, folder, classes) if annotated else labelled(files, folder, classes)
+    if not isinstance(train.images, Tensor) or not isinstance(test.images, Tensor):
+        raise CorruptDataError(files.where(top), "has images of different sizes; expected 64×64", remedy)
+    images = resized(train.images, image_size)
     return Dataset(
         name=_NAME,
-        train=splits[0],
-        test=splits[1],
+        train=Split(images, train.labels),
+        test=Split(resized(test.images, image_size), test.labels),
         classes=tuple(_words(files, f"{top}words.txt", classes)),
-        augmentation=RandomShift(padding=splits[0].images.shape[-1] // 8),
+        augmentation=RandomShift(padding=images.shape[-1] // 8),
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
     )

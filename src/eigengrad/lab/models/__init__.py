@@ -11,14 +11,18 @@ from torch import nn
 
 from ..._arguments import require_integer
 from ...errors import choose
+from .alexnet import AlexNet
 from .convnet import ConvNet
+from .head import POOLINGS
 from .normalisation import Normalisation, normalisation
 from .resnet import resnet18, resnet50
+from .weights import Fit, load_weights
 
-__all__ = ["MODELS", "build", "normalisation"]
+__all__ = ["MODELS", "POOLINGS", "Fit", "build", "load_weights", "normalisation"]
 
 #: Models by name: each takes the number of classes and the options of :func:`build`.
 MODELS: dict[str, Callable[..., nn.Module]] = {
+    "alexnet": AlexNet,
     "convnet": ConvNet,
     "resnet18": resnet18,
     "resnet50": resnet50,

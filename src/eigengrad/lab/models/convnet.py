@@ -20,7 +20,7 @@ class ConvNet(nn.Module):
         stem_width: channels of the first convolution.
         width: channels of the second; the third, which halves the size, has twice as many.
         in_channels: of the images.
-        image_size: height and width of the images, at least 2.
+        image_size: height and width of the images.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class ConvNet(nn.Module):
         self.conv3 = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1, bias=False)
         self.bn3 = nn.BatchNorm2d(2 * width)
         self.relu = nn.ReLU(inplace=True)
-        self.pool, features = pooled(pooling, 2 * width, (image_size + 1) // 2, reduced=width)
+        size = (image_size + 1) // 2
+        self.pool, features = pooled(pooling, 2 * width, size, window=size, reduced=width)
         self.fc = nn.Linear(features, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,4 +51,5 @@ class ConvNet(nn.Module):
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
         x = self.relu(self.bn3(self.conv3(x)))
-        return self.fc(self.pool(x))
+        scores: Tensor = self.fc(self.pool(x))
+        return scores

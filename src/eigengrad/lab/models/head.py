@@ -8,28 +8,35 @@ from ...errors import choose
 from ...nn import SecondOrderPool2d
 from ...nn.second_order_pool import METHODS
 
-__all__ = ["POOLINGS", "pooled"]
+__all__ = ["POOLINGS", "average", "pooled", "second_order"]
 
 #: "average" is first-order; the others are the methods of :class:`eigengrad.nn.SecondOrderPool2d`.
 POOLINGS = ("average", *METHODS)
 
 
-def pooled(
-    pooling: str, channels: int, size: int, *, window: int | None = None, reduced: int = 256
-) -> tuple[nn.Module, int]:
-    """The pooling layer for square maps of ``channels`` channels, and the length of the vector that it makes.
+def pooled(pooling: str, channels: int, size: int, *, window: int, reduced: int) -> tuple[nn.Module, int]:
+    """The named pooling of square feature maps, and the length of the vector that it makes.
 
     Args:
         pooling: a name in :data:`POOLINGS`.
-        channels: of the feature maps.
-        size: height and width of the feature maps.
-        window: side of the averaging window; ``None`` averages all positions.
-        reduced: channels left by the 1×1 convolution in front of second-order pooling (the paper has 256).
+        channels, size: of the feature maps.
+        window: side of the squares that "average" averages, or all of a map that is smaller.
+        reduced: channels that a 1×1 convolution leaves for second-order pooling.
     """
-    if pooling not in POOLINGS:
-        raise choose("pooling", pooling, POOLINGS)
     if pooling == "average":
-        window = size if window is None else min(window, size)
-        return nn.Sequential(nn.AvgPool2d(window), nn.Flatten()), channels * (size // window) ** 2
-    layer = SecondOrderPool2d(channels, reduced, method=pooling)
+        return average(channels, size, window)
+    return second_order(pooling, channels, reduced)
+
+
+def average(channels: int, size: int, window: int) -> tuple[nn.Module, int]:
+    """Averages over squares, flattened, and how many there are."""
+    window = min(window, size)
+    return nn.Sequential(nn.AvgPool2d(window), nn.Flatten()), channels * (size // window) ** 2
+
+
+def second_order(method: str, channels: int, reduced: int) -> tuple[nn.Module, int]:
+    """Second-order pooling behind a 1×1 convolution, and the length of its vector."""
+    if method not in METHODS:
+        raise choose("pooling", method, POOLINGS)
+    layer = SecondOrderPool2d(channels, reduced, method=method)
     return layer, layer.num_features

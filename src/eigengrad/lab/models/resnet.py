@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -30,7 +30,8 @@ class BasicBlock(nn.Module):
         """Feature maps of ``width`` channels."""
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        z: Tensor = self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return z
 
 
 class Bottleneck(nn.Module):
@@ -55,7 +56,8 @@ class Bottleneck(nn.Module):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        z: Tensor = self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return z
 
 
 class ResNet(nn.Module):
@@ -65,7 +67,7 @@ class ResNet(nn.Module):
 
     Args:
         block: :class:`BasicBlock` or :class:`Bottleneck`.
-        depths: how many blocks each stage has.
+        depths: how many blocks each of the four stages has.
         classes: of the data.
         norm: from a number of channels to the normalisation under test, which stands behind the first convolution.
         pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d` on 4·``width`` channels.
@@ -78,7 +80,7 @@ class ResNet(nn.Module):
     def __init__(
         self,
         block: type[BasicBlock] | type[Bottleneck],
-        depths: Sequence[int],
+        depths: tuple[int, int, int, int],
         classes: int,
         *,
         norm: Normalisation,
@@ -92,17 +94,12 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(in_channels, stem_width, 3, padding=1, bias=False)
         self.bn1 = norm(stem_width)
         self.relu = nn.ReLU(inplace=True)
-        channels, size = stem_width, image_size
-        for stage, depth in enumerate(depths):
-            stride = 1 if stage == 0 else 2
-            blocks = []
-            for index in range(depth):
-                blocks.append(block(channels, width << stage, stride if index == 0 else 1))
-                channels = (width << stage) * block.expansion
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
-            size = -(-size // stride)
-        self.stages = len(depths)
-        self.avgpool, features = pooled(pooling, channels, size, window=4, reduced=4 * width)
+        self.layer1 = _stage(block, depths[0], stem_width, width, 1)
+        self.layer2 = _stage(block, depths[1], width * block.expansion, 2 * width, 2)
+        self.layer3 = _stage(block, depths[2], 2 * width * block.expansion, 4 * width, 2)
+        self.layer4 = _stage(block, depths[3], 4 * width * block.expansion, 8 * width, 2)
+        size = -(-image_size // 8)
+        self.avgpool, features = pooled(pooling, 8 * width * block.expansion, size, window=4, reduced=4 * width)
         self.fc = nn.Linear(features, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -111,19 +108,27 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scores of the classes, (N, classes), for images (N, in_channels, H, W)."""
         x = self.relu(self.bn1(self.conv1(x)))
-        for stage in range(self.stages):
-            x = self.get_submodule(f"layer{stage + 1}")(x)
-        return self.fc(self.avgpool(x))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        scores: Tensor = self.fc(self.avgpool(x))
+        return scores
 
 
-def resnet18(classes: int, **options) -> ResNet:
-    """ResNet-18: two basic blocks a stage."""
+def resnet18(classes: int, **options: Any) -> ResNet:
+    """ResNet-18: two basic blocks a stage. Options are those of :class:`ResNet`."""
     return ResNet(BasicBlock, (2, 2, 2, 2), classes, **options)
 
 
-def resnet50(classes: int, **options) -> ResNet:
-    """ResNet-50: three, four, six and three bottlenecks."""
+def resnet50(classes: int, **options: Any) -> ResNet:
+    """ResNet-50: three, four, six and three bottlenecks. Options are those of :class:`ResNet`."""
     return ResNet(Bottleneck, (3, 4, 6, 3), classes, **options)
+
+
+def _stage(
+    block: type[BasicBlock] | type[Bottleneck], depth: int, in_channels: int, width: int, stride: int
+) -> nn.Sequential:
+    """Blocks of one width, the first of which changes the shape."""
+    first = block(in_channels, width, stride)
+    return nn.Sequential(first, *(block(width * block.expansion, width, 1) for _ in range(depth - 1)))
 
 
 def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module | None:
