@@ -1,0 +1,134 @@
+"""Runs on a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..training import Config, Result, train
+from ..training.files import make_folder
+from ..training.reporter import Pace, Silent, Snapshot
+from ..training.result import RESULT_FILE
+from .run import Run, Watcher
+
+__all__ = ["run_on_ray"]
+
+#: Seconds between two looks at the progress of the runs.
+_LOOK_EVERY = 1.0
+
+#: How long a run may take to finish its step and save it, in seconds.
+_PATIENCE = 120
+
+
+def run_on_ray(
+    runs: Sequence[Run], watcher: Watcher, *, jobs: int | None, threads: int | None, address: str | None = None
+) -> None:
+    """Carry out runs as tasks of a Ray cluster; see :func:`eigengrad.lab.sweeps.sweep`.
+
+    Ray works on as many at once as the cluster has room for (at most ``jobs``), with ``threads`` cores (1 by default)
+    and, if the cluster has any, a GPU each. Where the nodes share the folder, a run whose node is lost goes on from its
+    checkpoint on another one; where they do not, the results come back to this machine all the same.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("backend='ray' needs Ray: pip install 'eigengrad[cluster]'") from error
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="warning", include_dashboard=False)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"address: no Ray cluster answers at {address!r} ({error}). Start one with `ray start --head`, or give "
+                "the address that command prints; without an address one is started on this machine"
+            ) from error
+    try:
+        _Cluster(ray, runs, watcher, jobs or len(runs), threads or 1).work()
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+class _Cluster:
+    """The runs at work on the cluster, those that wait, and what comes back."""
+
+    def __init__(self, ray: Any, runs: Sequence[Run], watcher: Watcher, jobs: int, threads: int) -> None:
+        self.ray, self.waiting, self.watcher, self.jobs, self.threads = ray, deque(runs), watcher, jobs, threads
+        gpus = 1 if ray.cluster_resources().get("GPU") else 0
+        self.carry_out = ray.remote(_carry_out).options(num_cpus=threads, num_gpus=gpus)
+        self.progress = ray.remote(_Progress).options(num_cpus=0).remote()
+        self.working: dict[Any, Run] = {}
+
+    def work(self) -> None:
+        """Until every run has ended or crashed."""
+        try:
+            while self.waiting or self.working:
+                while self.waiting and len(self.working) < self.jobs:
+                    self._start(self.waiting.popleft())
+                done, _ = self.ray.wait(list(self.working), timeout=_LOOK_EVERY)
+                for reference in done:
+                    self._collect(reference, self.working.pop(reference))
+                self._look()
+        except KeyboardInterrupt:
+            for reference in self.working:
+                self.ray.cancel(reference)
+            self.ray.wait(list(self.working), num_returns=len(self.working), timeout=_PATIENCE)
+            raise
+
+    def _start(self, run: Run) -> None:
+        config = run.config.replace(threads=self.threads).to_dict()
+        self.working[self.carry_out.remote(config, str(run.directory.resolve()), self.progress)] = run
+
+    def _collect(self, reference: Any, run: Run) -> None:
+        try:
+            result = Result.from_dict(self.ray.get(reference))
+        except self.ray.exceptions.RayTaskError as error:
+            self.watcher.crashed(run, f"{type(error.cause).__name__}: {error.cause}")
+        except self.ray.exceptions.RayError as error:
+            self.watcher.crashed(run, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        else:
+            if run.result() is None:  # the node that made it has a disk of its own
+                make_folder(run.directory)
+                result.save(run.directory / RESULT_FILE)
+            self.watcher.ended(run, result)
+
+    def _look(self) -> None:
+        with contextlib.suppress(self.ray.exceptions.RayError):  # its node may be lost; the runs are not
+            snapshots = self.ray.get(self.progress.read.remote(), timeout=_LOOK_EVERY)
+            for run in self.working.values():
+                if run.key in snapshots:
+                    self.watcher.progress(run, Snapshot(**snapshots[run.key]))
+
+
+class _Progress:
+    """An actor that knows how far every run is."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[str, dict[str, Any]] = {}
+
+    def report(self, key: str, snapshot: dict[str, Any]) -> None:
+        self._snapshots[key] = snapshot
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        return self._snapshots
+
+
+class _Wire(Silent):
+    """Tells the actor how a run goes."""
+
+    def __init__(self, key: str, progress: Any) -> None:
+        self._key, self._progress, self._pace = key, progress, Pace(_LOOK_EVERY)
+
+    def step(self, snapshot: Snapshot) -> None:
+        """Send it on, without waiting."""
+        if self._pace.due():
+            self._progress.report.remote(self._key, asdict(snapshot))
+
+
+def _carry_out(config: dict[str, Any], directory: str, progress: Any) -> dict[str, Any]:
+    """One run, on a node of the cluster."""
+    return train(Config.from_dict(config), directory, progress=_Wire(Path(directory).name, progress)).to_dict()

@@ -1,0 +1,75 @@
+"""A run of a sweep, what can happen to it, and who carries runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..training.config import Config
+from ..training.reporter import Snapshot
+from ..training.result import RESULT_FILE, Result
+
+__all__ = ["Backend", "Run", "SweepError", "Watcher"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A configuration and its folder."""
+
+    config: Config
+    directory: Path
+
+    @property
+    def key(self) -> str:
+        """The name of the run."""
+        return self.directory.name
+
+    def result(self) -> Result | None:
+        """Its result, if it has ended."""
+        if not (self.directory / RESULT_FILE).exists():
+            return None
+        return Result.load(self.directory)
+
+
+class Watcher(Protocol):
+    """Somebody who is told how the runs go."""
+
+    def started(self, run: Run) -> None:
+        """A run began."""
+
+    def progress(self, run: Run, snapshot: Snapshot) -> None:
+        """A run is at work."""
+
+    def ended(self, run: Run, result: Result) -> None:
+        """A run succeeded or failed; either is a result."""
+
+    def crashed(self, run: Run, reason: str) -> None:
+        """The process of a run died, or could not begin: there is no result."""
+
+
+class Backend(Protocol):
+    """Carries out runs and says what became of them; what remains undone is for the next time."""
+
+    def __call__(
+        self, runs: Sequence[Run], watcher: Watcher, *, jobs: int | None, threads: int | None, address: str | None
+    ) -> None: ...
+
+
+class SweepError(RuntimeError):
+    """Some runs have no result because their process died. The others have theirs.
+
+    Attributes:
+        reasons: for each of them, by the name of the run.
+        results: of the runs that have ended.
+    """
+
+    def __init__(self, reasons: dict[str, str], results: list[Result], directory: Any) -> None:
+        listed = "\n".join(f"  {key}: {reason}" for key, reason in reasons.items())
+        super().__init__(
+            f"{len(reasons)} of the runs in {directory} ended without a result:\n{listed}\n"
+            "The others are done. Start the sweep again to try these once more"
+        )
+        self.reasons = reasons
+        self.results = results

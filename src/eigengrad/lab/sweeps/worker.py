@@ -1,0 +1,81 @@
+"""A process that carries out runs for :mod:`eigengrad.lab.sweeps.local`, one after the other.
+
+It reads a run a line from standard input and answers on standard output, both in JSON. What a run prints goes to
+``log.txt`` in its folder. When the input ends because the parent is gone, it saves the run and stops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..training import Config, train
+from ..training.files import make_folder
+from ..training.reporter import Silent, Snapshot
+
+__all__ = ["main"]
+
+
+class _Wire(Silent):
+    """Tells the parent how the run goes."""
+
+    def __init__(self, answer: Callable[..., None]) -> None:
+        self._answer = answer
+
+    def step(self, snapshot: Snapshot) -> None:
+        """Send it on."""
+        self._answer(kind="progress", snapshot=asdict(snapshot))
+
+
+def main() -> None:
+    """Work until the input ends."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever is printed belongs to the log, not to the channel
+
+    def answer(**message: Any) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    orders: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    answer(kind="ready")
+    while (order := orders.get()) is not None:
+        answer(**_carry_out(json.loads(order), answer))
+
+
+def _listen(orders: queue.Queue[str | None]) -> None:
+    for line in sys.stdin:
+        orders.put(line)
+    orders.put(None)
+    os.kill(os.getpid(), signal.SIGTERM)  # a run at work saves itself; without one this ends the process
+
+
+def _carry_out(order: dict[str, Any], answer: Callable[..., None]) -> dict[str, str]:
+    directory = Path(order["directory"])
+    try:
+        make_folder(directory)
+        log = os.open(directory / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        train(Config.from_dict(order["config"]), directory, progress=_Wire(answer))
+    except Exception as error:  # the next run may be luckier
+        traceback.print_exc()
+        return {"kind": "crashed", "reason": f"{type(error).__name__}: {error}"}
+    return {"kind": "ended"}
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:  # the run is saved
+        sys.exit(130)
