@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -31,8 +32,10 @@ def budget(jobs: int | None, threads: int | None, cores: int, devices: int = 0) 
 
     With GPUs there is one process for each of them unless told otherwise.
 
-    >>> budget(None, None, cores=8), budget(2, None, cores=8), budget(None, 4, cores=8), budget(None, None, 8, devices=2)
-    ((8, 1), (2, 4), (2, 4), (2, 4))
+    >>> budget(None, None, cores=8), budget(2, None, cores=8), budget(None, 4, cores=8)
+    ((8, 1), (2, 4), (2, 4))
+    >>> budget(None, None, cores=8, devices=2)
+    (2, 4)
     """
     if jobs is None:
         jobs = devices or max(1, cores // (threads or 1))
@@ -84,13 +87,15 @@ class _Worker:
         assert self.process.stdin is not None
         config = run.config.replace(threads=self.threads).to_dict()
         self.run = run
-        self.process.stdin.write(json.dumps({"directory": str(run.directory.resolve()), "config": config}) + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # its end is about to be noticed
+            self.process.stdin.write(json.dumps({"directory": str(run.directory.resolve()), "config": config}) + "\n")
+            self.process.stdin.flush()
 
     def dismiss(self) -> None:
         """There is nothing more to do: end of input ends it."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
 
 class _Pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -40,7 +41,7 @@ def run_on_ray(
     ours = not ray.is_initialized()
     if ours:
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="warning", include_dashboard=False)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, include_dashboard=False)
         except ConnectionError as error:
             raise ConnectionError(
                 f"address: no Ray cluster answers at {address!r} ({error}). Start one with `ray start --head`, or give "
@@ -76,7 +77,8 @@ class _Cluster:
         except KeyboardInterrupt:
             for reference in self.working:
                 self.ray.cancel(reference)
-            self.ray.wait(list(self.working), num_returns=len(self.working), timeout=_PATIENCE)
+            if self.working:
+                self.ray.wait(list(self.working), num_returns=len(self.working), timeout=_PATIENCE)
             raise
 
     def _start(self, run: Run) -> None:

@@ -54,7 +54,8 @@ class Backend(Protocol):
 
     def __call__(
         self, runs: Sequence[Run], watcher: Watcher, *, jobs: int | None, threads: int | None, address: str | None
-    ) -> None: ...
+    ) -> None:
+        """Carry them out."""
 
 
 class SweepError(RuntimeError):
