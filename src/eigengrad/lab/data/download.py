@@ -9,13 +9,14 @@ import re
 import time
 import urllib.error
 import urllib.request
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 __all__ = ["DownloadError", "download"]
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 _AGENT = "eigengrad"
 
 
@@ -145,15 +146,17 @@ def _receive(url: str, part: Path, have: int, timeout: float, bar: _Bar | None) 
             start = _start(answer, have)
             length = answer.headers.get("Content-Length")
             total = None if length is None else start + int(length)
-            done = _write(answer, part, start, total, bar)
+            done = _store(answer, part, start, total, bar)
+    except DownloadError:
+        raise
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # there is nothing after what we have: the checksum will tell if that is right
             return
         if error.code in (408, 425, 429) or error.code >= 500:
             raise _BrokenTransferError(f"the server answered {error.code} {error.reason}") from error
         raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise _BrokenTransferError(f"no connection ({getattr(error, 'reason', error)})") from error
+    except (http.client.HTTPException, OSError) as error:
+        raise _BrokenTransferError(f"the connection broke ({getattr(error, 'reason', error)})") from error
     if total is not None and done < total:
         raise _BrokenTransferError(f"the connection ended after {done:,} of {total:,} bytes")
 
@@ -169,21 +172,28 @@ def _start(answer: Any, have: int) -> int:
     return int(match[1])
 
 
-def _write(answer: Any, part: Path, start: int, total: int | None, bar: _Bar | None) -> int:
+def _store(answer: Any, part: Path, start: int, total: int | None, bar: _Bar | None) -> int:
     """Write the answer at its place; the length of the file afterwards."""
-    try:
-        with part.open("r+b" if start else "wb") as file:
+    with _named(part):
+        file = part.open("r+b" if start else "wb")
+    with file:
+        with _named(part):
             file.seek(start)
             file.truncate()
-            done = start
-            while block := answer.read(_BLOCK):
+        while block := answer.read1(_BLOCK):
+            with _named(part):
                 file.write(block)
-                done += len(block)
-                if bar is not None:
-                    bar.show(done, total)
-            return done
-    except (http.client.HTTPException, TimeoutError, ConnectionError):
-        raise
+                file.flush()
+            if bar is not None:
+                bar.show(file.tell(), total)
+        return file.tell()
+
+
+@contextmanager
+def _named(part: Path) -> Iterator[None]:
+    """Tells trouble with the disk from trouble with the connection, which is of the same type."""
+    try:
+        yield
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"
         raise DownloadError(f"{part}: {problem}. Make room on the disk, or choose another folder.") from error

@@ -12,7 +12,11 @@ class DataError(OSError):
 
     def __init__(self, file: Path | str, problem: str, remedy: str = "") -> None:
         super().__init__(f"{file}: {problem}{'. ' + remedy if remedy else ''}")
-        self.file = str(file)
+        self.file, self.problem, self.remedy = str(file), problem, remedy
+
+    def __reduce__(self) -> tuple[type[DataError], tuple[str, str, str]]:
+        # As an error of another process it is made anew from these.
+        return type(self), (self.file, self.problem, self.remedy)
 
 
 class MissingDataError(DataError, FileNotFoundError):

@@ -65,13 +65,13 @@ class FolderFiles:
 class ZipFiles:
     """The files of a zip, read from where they are in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, remedy: str = "") -> None:
         self.path = path
         try:
             self._zip = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
             problem = f"is not a zip, or a truncated one ({path.stat().st_size:,} bytes: {error})"
-            raise CorruptDataError(path, problem) from error
+            raise CorruptDataError(path, problem, remedy) from error
         names = [name for name in self._zip.namelist() if not any(map(_left_behind, name.split("/")))]
         self.files = sorted(name for name in names if not name.endswith("/"))
         # A zip need not list its folders, so they are taken from the names of the files as well.
@@ -89,13 +89,13 @@ class ZipFiles:
         return str(self.path / name)
 
 
-def open_files(path: Path) -> Files:
+def open_files(path: Path, remedy: str) -> Files:
     """The files of a folder, or of a zip."""
     if path.is_dir():
         return FolderFiles(path)
     if path.is_file():
-        return ZipFiles(path)
-    raise MissingDataError(path, "does not exist; expected a folder or a zip")
+        return ZipFiles(path, remedy)
+    raise MissingDataError(path, "does not exist; expected a folder or a zip", remedy)
 
 
 def _left_behind(name: str) -> bool:

@@ -61,7 +61,7 @@ def located(root: Path | None, remedy: str) -> tuple[Files, str]:
     if root is None:
         raise MissingDataError("data", "data_root must say where it is", remedy)
     zips = sorted(root.glob("*.zip")) if root.is_dir() and not (root / "train").is_dir() else []
-    files = open_files(zips[0] if len(zips) == 1 else root)
+    files = open_files(zips[0] if len(zips) == 1 else root, remedy)
     tops = [folder.removesuffix("train/") for folder in files.folders if f"/{folder}".endswith("/train/")]
     if not tops:
         found = ", ".join(sorted({name.split("/")[0] for name in (*files.files, *files.folders)})[:8])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from .errors import CorruptDataError
@@ -48,7 +48,8 @@ class Pictures:
             with Image.open(io.BytesIO(content)) as image:
                 return image.convert("RGB")
         except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, …
-            problem = f"is not an image that can be read ({len(content):,} bytes: {error})"
+            reason = "no known format" if isinstance(error, UnidentifiedImageError) else str(error)
+            problem = f"is not an image that can be read ({len(content):,} bytes: {reason})"
             raise CorruptDataError(self.files.where(name), problem) from error
 
 

@@ -79,6 +79,12 @@ class AlexNet(nn.Module):
         else:
             self.pool, features = second_order(pooling, 4 * width, 4 * width)
             self.classifier = nn.Linear(features, classes)
+        # With torch's own initial weights the features shrink from layer to layer, until their covariance is lost in ε.
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of the classes, (N, classes), for images (N, in_channels, H, W)."""
