@@ -68,10 +68,8 @@ def test_alexnet_pools_256_channels_of_256_pixel_images():
 
 
 def test_decorrelation_has_as_many_parameters_as_batch_norm():
-    sizes = {
-        parameters(slim("resnet18", norm=normalisation(n, group_size=8))) for n in ("dbn", "batchnorm", "iternorm")
-    }
-    assert len(sizes) == 1
+    norms = [normalisation(name, group_size=8) for name in ("dbn", "batchnorm", "iternorm")]
+    assert len({parameters(slim("resnet18", norm=norm)) for norm in norms}) == 1
 
 
 def test_table_2_of_the_paper():
@@ -107,11 +105,9 @@ def test_images_of_64_pixels_leave_four_averages():
 
 @pytest.mark.parametrize("size", [8, 20, 32, 37, 40])
 def test_resnet_takes_every_size_it_is_built_for(size):
+    model = build("resnet18", 3, norm=BATCHNORM, width=4, image_size=size)
     with torch.no_grad():
-        assert build("resnet18", 3, norm=BATCHNORM, width=4, image_size=size)(torch.randn(2, 3, size, size)).shape == (
-            2,
-            3,
-        )
+        assert model(torch.randn(2, 3, size, size)).shape == (2, 3)
 
 
 def test_stem_and_blocks_have_widths_of_their_own():
@@ -168,8 +164,8 @@ def test_gradients_reach_every_weight(name):
     for parameter_name, p in model.named_parameters():
         assert p.grad is not None, parameter_name
         assert torch.isfinite(p.grad).all(), parameter_name
-        # A bias before a normalisation has none.
-        assert p.grad.abs().max() > 0, parameter_name
+        if parameter_name != "features.0.bias":  # centring takes it away
+            assert p.grad.abs().max() > 0, parameter_name
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -208,7 +204,6 @@ def test_every_pooling_trains(name, pooling):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]
-    assert losses[-1] == losses[-1]
 
 
 def test_there_are_nine_poolings_and_the_average():
