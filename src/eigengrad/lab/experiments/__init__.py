@@ -1,0 +1,53 @@
+"""The paper's tables and figures: one file each, and the registry of their names.
+
+To add one, write its file with an :class:`~eigengrad.lab.experiments.experiment.Experiment` and name it in
+:data:`EXPERIMENTS`.
+"""
+
+from __future__ import annotations
+
+from ...errors import choose
+from .experiment import SCALES, Context, Experiment, Plan
+from .fig1a import Fig1a
+from .fig1b import Fig1b
+from .fig3 import Fig3
+from .fig4 import Fig4
+from .fig5 import Fig5
+from .fig6 import Fig6
+from .fig7 import Fig7
+from .fig11 import Fig11
+from .table3 import Table3
+from .table4 import Table4
+from .table5 import Table5
+from .table6 import Table6
+from .table7 import Table7
+from .trained import TrainedExperiment
+
+__all__ = ["EXPERIMENTS", "SCALES", "Context", "Experiment", "Plan", "TrainedExperiment", "find"]
+
+#: Experiments by name, in the order of the paper.
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        Fig1a(),
+        Fig1b(),
+        Fig3(),
+        Fig4(),
+        Table3(),
+        Fig5(),
+        Table4(),
+        Fig6(),
+        Fig7(),
+        Table5(),
+        Table6(),
+        Table7(),
+        Fig11(),
+    )
+}
+
+
+def find(name: str) -> Experiment:
+    """The experiment of a name; a name that does not exist lists the choices."""
+    if name not in EXPERIMENTS:
+        raise choose("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]

@@ -1,0 +1,79 @@
+"""Every method on the digits that come with scikit-learn: what ``eigengrad compare`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..report import Outcome, Table
+from ..report.outcome import Figure
+from ..report.tables import Cell, conditions_text
+from .methods import WHITENING
+from .presets import Preset
+from .table4 import draw
+from .trained import Cells, TrainedExperiment
+from .verdicts import never_fails
+
+__all__ = ["Comparison"]
+
+
+class Comparison(TrainedExperiment):
+    """The methods of Table 4, one dimension, two seeds."""
+
+    name = "compare"
+    title = "Every method on embedded data"
+    paper = "compares the first five of these on CIFAR-10 (Table 4)."
+    protocol = "digits"
+
+    def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
+        """All of them."""
+        return {method.label: method.fields for method in WHITENING.values()}
+
+    def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
+        """Who survives, how well it does, and at what price."""
+        conditions = {"scale": scale, **chosen.conditions(), "d": ", ".join(map(str, chosen.group_sizes))}
+        figure = Figure(draw(folder, cells, "compare"), f"Test error of each run. {conditions_text(conditions)}.")
+        stable = [WHITENING[key].label for key in ("clip", "power_iteration", "taylor", "exact")]
+        return Outcome(
+            self.name,
+            self.title,
+            scale,
+            {**chosen.conditions(), "d": conditions["d"]},
+            self.paper,
+            (_table(cells, conditions),),
+            (figure,),
+            (
+                never_fails(
+                    "The regularised gradients and the exact one of the matrix function never fail",
+                    {method: trials for (method, _), trials in cells.items() if method in stable},
+                ),
+            ),
+            (
+                "The first convolution sees nine pixels of one colour, so its features span at most nine dimensions: at "
+                "least seven of the 16 eigenvalues of a group are equal (to ε). Plain SVD divides by their differences.",
+                "The largest gradient is that of the whole network over all steps; a large one is a sign of trouble "
+                "before anything fails.",
+            ),
+        )
+
+
+def _table(cells: Cells, conditions: dict[str, str]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for (method, size), trials in cells.items():
+        largest = max((result.gradient.get("norm_max", float("nan")) for result in trials.results), default=None)
+        step = trials.seconds_per_step
+        rows.append(
+            (
+                method,
+                size,
+                f"{trials.succeeded} of {trials.count}",
+                None if trials.best is None else round(trials.best, 2),
+                None if trials.mean is None else round(trials.mean, 2),
+                largest,
+                None if step is None else round(1e3 * step, 1),
+                trials.failures_text() or None,
+            )
+        )
+    columns = ("method", "d", "succeeded", "min error %", "mean error %", "largest gradient", "ms/step", "failures")
+    return Table("compare", "Every method on the digits", columns, tuple(rows), conditions)

@@ -1,0 +1,102 @@
+"""What an experiment is, and what it is given to run with."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from ...errors import choose
+from ..report import Outcome
+
+__all__ = ["SCALES", "Context", "Experiment", "Plan", "check_scale"]
+
+#: smoke: embedded data, seconds. small: a subset of the real data, up to an hour on two cores. paper: its protocol.
+SCALES = ("smoke", "small", "paper")
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where an experiment puts its results, and what it may use.
+
+    Args:
+        results: the folder of all results; an experiment writes to ``results/<experiment>/<scale>``.
+        data_root: where the data of a trained experiment is.
+        trials: seeds per setting; ``None`` leaves it to the scale.
+        group_sizes: sizes d of the whitened groups; ``None`` leaves it to the scale.
+        jobs: processes to work with; ``None`` is one a core.
+        threads: of each; ``None`` shares the cores among the jobs.
+        backend, address: of the sweep: "local", or "ray" and its cluster.
+        progress: show progress on the terminal.
+        say: receives a line about what is happening.
+    """
+
+    results: Path
+    data_root: Path | None = None
+    trials: int | None = None
+    group_sizes: tuple[int, ...] | None = None
+    jobs: int | None = None
+    threads: int | None = None
+    backend: str = "local"
+    address: str | None = None
+    progress: bool = False
+    say: Callable[[str], None] = field(default=lambda line: None)
+
+    def directory(self, experiment: str, scale: str) -> Path:
+        """Where the results of an experiment at a scale go."""
+        return self.results / experiment / scale
+
+    @property
+    def processes(self) -> int:
+        """How many processes work at once, on this machine."""
+        return self.jobs or os.cpu_count() or 1
+
+    @property
+    def runs(self) -> Path:
+        """Where training runs go. A run is named by all that it depends on, so experiments share what they can."""
+        return self.results / "runs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What running an experiment would do.
+
+    Args:
+        steps: one line each.
+        seconds: how long it would take; ``None`` if nobody knows.
+        basis: what the estimate rests on.
+    """
+
+    steps: Sequence[str]
+    seconds: float | None
+    basis: str
+
+
+class Experiment(ABC):
+    """A table or a figure of the paper."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]  # what the paper's numbers hold for
+
+    @abstractmethod
+    def plan(self, scale: str, context: Context) -> Plan:
+        """What :meth:`run` would do, and for how long."""
+
+    @abstractmethod
+    def run(self, scale: str, context: Context) -> Outcome:
+        """Do it. Figures are written to the experiment's folder; the rest is in the outcome."""
+
+    def estimate(self, scale: str, context: Context) -> float | None:
+        """Seconds that :meth:`run` would take."""
+        return self.plan(scale, context).seconds
+
+
+def check_scale(scale: str) -> str:
+    """Refuse a scale that does not exist."""
+    if scale not in SCALES:
+        raise choose("scale", scale, SCALES)
+    return scale

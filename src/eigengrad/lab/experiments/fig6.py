@@ -1,0 +1,112 @@
+"""Figure 6: training error over time, for SVD-Taylor, SVD-PI and PI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from ..report import Finding, Outcome, Table, figures
+from ..report.outcome import Figure
+from ..report.tables import conditions_text
+from .methods import WHITENING
+from .presets import Preset
+from .trained import Cells, TrainedExperiment
+from .trials import Trials
+
+__all__ = ["Fig6"]
+
+METHODS = ("pi", "power_iteration", "taylor", "exact")
+
+
+class Fig6(TrainedExperiment):
+    """Curves of the runs of Table 4, and the exact gradient beside them."""
+
+    name = "fig6"
+    title = "Figure 6: convergence of PI, SVD-PI and SVD-Taylor"
+    paper = "CIFAR-10, ResNet-18, d = 4, 8, 16, 350 epochs; curves of the training error over time, without numbers."
+    protocol = "cifar10"
+
+    def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
+        """The paper's three, and ours."""
+        return {WHITENING[key].label: WHITENING[key].fields for key in METHODS}
+
+    def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
+        """Training error after each epoch, averaged over the trials that succeeded."""
+        conditions = {"scale": scale, **chosen.conditions()}
+        rows = []
+        for (method, size), trials in cells.items():
+            errors, times = _curve(trials)
+            rows.append(
+                (
+                    method,
+                    size,
+                    f"{trials.succeeded} of {trials.count}",
+                    *(None if not errors else round(errors[i], 2) for i in (0, len(errors) // 2, -1)),
+                    None if not times else round(times[-1], 1),
+                )
+            )
+        columns = ("method", "d", "succeeded", "first epoch %", "middle %", "last epoch %", "seconds of training")
+        table = Table("fig6", "Training error over the epochs", columns, tuple(rows), conditions)
+        figure = Figure(
+            _draw(folder, cells),
+            "Training error after each epoch over the time spent training, mean of the trials that succeeded. "
+            f"{conditions_text(conditions)}.",
+        )
+        return Outcome(
+            self.name,
+            self.title,
+            scale,
+            chosen.conditions(),
+            self.paper,
+            (table,),
+            (figure,),
+            (_faster(cells),),
+            ("Runs that failed have no curve. Times depend on what else the machine was doing.",),
+        )
+
+
+def _curve(trials: Trials) -> tuple[list[float], list[float]]:
+    """Training error in per cent, and the seconds spent training until then."""
+    errors = [100 * value for value in trials.curve("train_error")]
+    return errors, list(accumulate(trials.curve("seconds")))
+
+
+def _faster(cells: Cells) -> Finding:
+    """Area under the training error over epochs: smaller is faster."""
+    areas: dict[int | None, dict[str, float]] = {}
+    for (method, size), trials in cells.items():
+        errors, _ = _curve(trials)
+        if errors:
+            areas.setdefault(size, {})[method] = sum(errors) / len(errors)
+    taylor, pi = WHITENING["taylor"].label, WHITENING["power_iteration"].label
+    pairs = {size: (area[taylor], area[pi]) for size, area in areas.items() if taylor in area and pi in area}
+    margins = [(theirs - ours) / theirs for ours, theirs in pairs.values()]
+    # A mean training error that differs by less than one in a hundred is the same.
+    if margins and min(margins) > 0.01:
+        verdict = "confirmed"
+    else:
+        verdict = "not confirmed" if margins and max(margins) < -0.01 else "open"
+    evidence = "; ".join(f"d = {size}: {ours:.2f} % against {theirs:.2f} %" for size, (ours, theirs) in pairs.items())
+    return Finding(
+        "The training error of SVD-Taylor falls faster than that of SVD-PI",
+        verdict,
+        f"Mean over the epochs: {evidence or 'no run succeeded'}.",
+    )
+
+
+def _draw(folder: Path, cells: Cells) -> str:
+    colours = {method.label: method.colour for method in WHITENING.values()}
+    sizes = sorted({size for _, size in cells if size is not None})
+    with figures.style() as plt:
+        figure, axes = plt.subplots(1, len(sizes), figsize=(4 * len(sizes) + 0.6, 3.9), sharey=True, squeeze=False)
+        for axis, size in zip(axes[0], sizes, strict=True):
+            for method in dict.fromkeys(method for method, _ in cells):
+                errors, times = _curve(cells[method, size])
+                if errors:
+                    axis.plot(times, errors, "o-", ms=3, color=colours[method], label=method)
+            axis.set(title=f"d = {size}", xlabel="seconds of training")
+        axes[0][0].set_ylabel("training error, %")
+        axes[0][-1].legend()
+        return figures.save(figure, folder, "fig6")

@@ -1,0 +1,162 @@
+"""Experiments that train networks: their runs, shared by name, and the data they need."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..data import load
+from ..report import Outcome
+from ..sweeps import Grid, sweep
+from ..training import Config, Result
+from .experiment import Context, Experiment, Plan
+from .presets import Preset, preset
+from .trials import Trials
+
+__all__ = ["Cells", "TrainedExperiment"]
+
+#: (method, value of the group size or None) → its runs.
+Cells = dict[tuple[str, int | None], Trials]
+
+
+class TrainedExperiment(Experiment):
+    """An experiment whose numbers come from training runs.
+
+    A subclass says which methods are trained under which protocol, and what is to be read from their results. Runs are
+    named by everything that influences them, so experiments that need the same run share it.
+    """
+
+    protocol: ClassVar[str]
+
+    @abstractmethod
+    def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
+        """Name → the fields of a configuration that make the method."""
+
+    @abstractmethod
+    def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
+        """What the results say. Figures are written to ``folder``."""
+
+    def preset(self, scale: str, context: Context) -> Preset:
+        """The protocol at a scale, as far as the context does not change it."""
+        chosen = preset(self.protocol, scale, trials=context.trials, group_sizes=context.group_sizes)
+        for size in chosen.group_sizes:
+            if chosen.base.stem_width % size:
+                raise ValueError(
+                    f"{self.name}: group size {size} does not divide the {chosen.base.stem_width} channels of the "
+                    f"first layer at scale {scale!r}"
+                )
+        return chosen
+
+    def grid(self, scale: str, context: Context) -> Grid:
+        """Methods × dimensions × seeds."""
+        chosen = self.preset(scale, context)
+        root = None if context.data_root is None else str(_located(context.data_root, chosen.base.data))
+        return Grid(
+            chosen.base.replace(data_root=root),
+            self.methods(scale),
+            {"group_size": chosen.group_sizes},
+            range(chosen.trials),
+        )
+
+    def configs(self, scale: str, context: Context) -> list[Config]:
+        """Every run, each once."""
+        return list({config.key(): config for config in self.grid(scale, context).configs()}.values())
+
+    def plan(self, scale: str, context: Context) -> Plan:
+        """The runs, which of them are done, and how long the others will take."""
+        chosen, configs = self.preset(scale, context), self.configs(scale, context)
+        done = _finished(configs, context.runs)
+        left = len(configs) - len(done)
+        seconds, basis = chosen.seconds, "measured on one core of a 2.x GHz server"
+        if done:
+            seconds = statistics.median(result.seconds for result in done)
+            basis = f"the median of the {len(done)} runs that are done"
+        methods = ", ".join(self.methods(scale))
+        conditions = "; ".join(f"{name}: {value}" for name, value in chosen.conditions().items())
+        return Plan(
+            [
+                f"{len(configs)} runs ({len(done)} done, {left} to go): {methods}",
+                f"d = {', '.join(map(str, chosen.group_sizes))}; {conditions}",
+                f"one run: about {seconds:,.0f} s on one core, {context.processes} at a time",
+            ],
+            left * seconds / context.processes,
+            basis,
+        )
+
+    def train(self, scale: str, context: Context) -> list[Result]:
+        """Do the runs that are not done yet, and return the results of all."""
+        configs = self.configs(scale, context)
+        if len(_finished(configs, context.runs)) < len(configs):
+            first = configs[0]  # a missing file is better found here than by every worker
+            load(first.data, first.data_root, subset=first.subset, image_size=first.image_size)
+        return sweep(
+            configs,
+            context.runs,
+            backend=context.backend,
+            jobs=context.jobs,
+            threads=context.threads,
+            address=context.address,
+            progress=context.progress,
+        )
+
+    def run(self, scale: str, context: Context) -> Outcome:
+        """Train what is not trained yet, and evaluate."""
+        start = time.perf_counter()
+        results = {result.config.key(): result for result in self.train(scale, context)}
+        cells: Cells = {
+            (method, point.get("group_size")): Trials.of([results[config.key()] for config in configs])
+            for method, point, configs in self.grid(scale, context).cells()
+        }
+        folder = context.directory(self.name, scale)
+        _write_runs(folder, cells)
+        outcome = self.evaluate(scale, self.preset(scale, context), cells, folder)
+        return replace(outcome, seconds=time.perf_counter() - start)
+
+
+def _write_runs(folder: Path, cells: Cells) -> None:
+    """All runs in one small file: enough to draw every figure again without the folders of the runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for (method, size), trials in cells.items():
+        for result in trials.results:
+            curves = {name: [_short(value) for value in curve] for name, curve in result.curves.items()}
+            rows.append(
+                {
+                    "method": method,
+                    "d": size,
+                    "key": result.config.key(),
+                    "seed": result.seed,
+                    "outcome": result.outcome,
+                    "failure": None if result.failure is None else asdict(result.failure),
+                    "best_error": _short(result.best_error),
+                    "best_epoch": result.best_epoch,
+                    "steps": result.steps,
+                    "seconds": _short(result.seconds),
+                    "seconds_per_step": _short(result.seconds_per_step),
+                    "gradient": {name: _short(value) for name, value in result.gradient.items()},
+                    "curves": curves,
+                }
+            )
+    text = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
+    (folder / "runs.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
+
+
+def _short(value: float | None) -> float | None:
+    """Five digits; JSON has no NaN."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
+
+
+def _finished(configs: Sequence[Config], runs: Path) -> list[Result]:
+    return [Result.load(runs / c.key()) for c in configs if (runs / c.key() / "result.json").exists()]
+
+
+def _located(root: Path, data: str) -> Path:
+    """``root`` itself, or its folder with the name of the data, so that one root can hold all of them."""
+    return root / data if (root / data).is_dir() else root

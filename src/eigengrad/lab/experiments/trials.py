@@ -1,0 +1,96 @@
+"""Several runs of one setting, and what can be said of them together."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..training import Result
+
+__all__ = ["Trials"]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The results of one setting with different seeds.
+
+    Errors are in per cent, of the best epoch of each run that succeeded, as in the paper's own code.
+    """
+
+    results: tuple[Result, ...]
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> Trials:
+        """From the results that exist."""
+        return cls(tuple(results))
+
+    @property
+    def count(self) -> int:
+        """How many runs there are."""
+        return len(self.results)
+
+    @property
+    def succeeded(self) -> int:
+        """How many of them reached the last epoch with finite losses and gradients."""
+        return sum(result.succeeded for result in self.results)
+
+    @property
+    def success_rate(self) -> float | None:
+        """In per cent."""
+        return 100 * self.succeeded / self.count if self.results else None
+
+    @property
+    def errors(self) -> list[float]:
+        """Of the runs that succeeded."""
+        return [100 * r.best_error for r in self.results if r.succeeded and r.best_error is not None]
+
+    @property
+    def best(self) -> float | None:
+        """The smallest error."""
+        return min(self.errors, default=None)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean error."""
+        return statistics.fmean(self.errors) if self.errors else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation, which is what the paper writes behind ±."""
+        return statistics.stdev(self.errors) if len(self.errors) > 1 else None
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of the mean."""
+        return None if self.deviation is None else self.deviation / math.sqrt(len(self.errors))
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The median over the runs."""
+        times = [r.seconds_per_step for r in self.results if r.seconds_per_step is not None]
+        return statistics.median(times) if times else None
+
+    def mean_text(self) -> str | None:
+        """``21.14 ± 0.20``: mean and standard deviation."""
+        if self.mean is None:
+            return None
+        return f"{self.mean:.2f}" if self.deviation is None else f"{self.mean:.2f} ± {self.deviation:.2f}"
+
+    def rate_text(self) -> str | None:
+        """``67 % (2 of 3)``."""
+        return None if self.success_rate is None else f"{self.success_rate:.0f} % ({self.succeeded} of {self.count})"
+
+    def failures_text(self) -> str:
+        """Why runs failed, and when the first of each kind did."""
+        failures = [r.failure for r in self.results if r.failure is not None]
+        reasons = Counter(failure.reason for failure in failures)
+        first = {reason: min(f.step for f in failures if f.reason == reason) for reason in reasons}
+        return "; ".join(f"{count} × {reason} (first at step {first[reason]})" for reason, count in reasons.items())
+
+    def curve(self, name: str) -> list[float]:
+        """A curve of the runs that succeeded, averaged epoch by epoch."""
+        curves = [r.curves[name] for r in self.results if r.succeeded and r.curves.get(name)]
+        return [statistics.fmean(values) for values in zip(*curves, strict=False)]

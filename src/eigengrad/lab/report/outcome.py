@@ -1,0 +1,161 @@
+"""The outcome of an experiment: what was asked, under which conditions, and what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from .tables import Table, conditions_text
+
+__all__ = ["VERDICTS", "Figure", "Finding", "Outcome", "machine"]
+
+#: What can be said of a claim. "open" is for what a reduced scale cannot decide.
+VERDICTS = ("confirmed", "not confirmed", "open")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim of the paper, and what our numbers say about it."""
+
+    claim: str
+    verdict: str
+    evidence: str
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"verdict: got {self.verdict!r}; expected one of {', '.join(VERDICTS)}")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that has been written as ``name.png`` and ``name.svg``.
+
+    Args:
+        name: of the files, without ending.
+        caption: what is seen, with the conditions that matter.
+    """
+
+    name: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment found.
+
+    Args:
+        experiment: its name, such as "table4".
+        title: as in the paper's list of tables and figures.
+        scale: "smoke", "small" or "paper".
+        conditions: what our numbers hold for: data, network, epochs, trials.
+        paper: the same for the paper's numbers, in one line.
+        tables, figures, findings: what came out.
+        notes: what a reader must know to judge it: deviations, choices the paper leaves open.
+        seconds: of work; runs that were finished before are not counted.
+        about: the machine and the versions.
+        day: when.
+    """
+
+    experiment: str
+    title: str
+    scale: str
+    conditions: dict[str, str]
+    paper: str
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    about: dict[str, str] = field(default_factory=lambda: machine())
+    day: str = field(default_factory=lambda: date.today().isoformat())
+
+    def write(self, directory: Path) -> Path:
+        """Write ``outcome.json``, ``README.md`` and a CSV a table into ``directory``; return the README."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for table in self.tables:
+            _replace(directory / f"{table.name}.csv", table.csv())
+        readme = directory / "README.md"
+        _replace(readme, self.markdown())
+        # Last, because the page takes a folder with this file for complete.
+        _replace(directory / "outcome.json", json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        return readme
+
+    def markdown(self) -> str:
+        """The whole of it to read."""
+        parts = [f"# {self.title}\n"]
+        parts.append(f"Scale `{self.scale}`. Ours: {conditions_text(self.conditions)}.\n\nThe paper: {self.paper}\n")
+        parts += [table.markdown() for table in self.tables]
+        parts += [f"![{self.title}]({figure.name}.png)\n\n{figure.caption}\n" for figure in self.figures]
+        if self.findings:
+            lines = [f"- **{f.verdict}**: {f.claim}. {f.evidence}" for f in self.findings]
+            parts.append("\n".join(["### What it confirms", "", *lines]) + "\n")
+        if self.notes:
+            parts.append("\n".join(["### To know", "", *(f"- {note}" for note in self.notes)]) + "\n")
+        about = ", ".join(f"{name} {value}" for name, value in self.about.items())
+        parts.append(f"{self.day}; {self.seconds:.0f} s of work; {about}.\n")
+        return "\n".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "experiment": self.experiment,
+            "title": self.title,
+            "scale": self.scale,
+            "conditions": self.conditions,
+            "paper": self.paper,
+            "tables": [table.to_dict() for table in self.tables],
+            "figures": [vars(figure) for figure in self.figures],
+            "findings": [vars(finding) for finding in self.findings],
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 1),
+            "about": self.about,
+            "day": self.day,
+        }
+
+    @classmethod
+    def load(cls, directory: Path) -> Outcome:
+        """Read a folder that :meth:`write` wrote.
+
+        Raises:
+            ValueError: naming the file, if it is damaged.
+        """
+        path = directory / "outcome.json"
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            data["tables"] = tuple(Table.from_dict(table) for table in data["tables"])
+            data["figures"] = tuple(Figure(**figure) for figure in data["figures"])
+            data["findings"] = tuple(Finding(**finding) for finding in data["findings"])
+            data["notes"] = tuple(data["notes"])
+            return cls(**data)
+        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{path} is damaged ({error}); expected what `eigengrad reproduce` writes. Delete it and run the "
+                "experiment again: finished runs are kept."
+            ) from error
+
+
+def machine() -> dict[str, str]:
+    """What numbers depend on besides the experiment."""
+    import torch
+
+    import eigengrad
+
+    return {
+        "eigengrad": eigengrad.__version__,
+        "torch": torch.__version__,
+        "Python": platform.python_version(),
+        "cores": str(os.cpu_count()),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+    }
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
