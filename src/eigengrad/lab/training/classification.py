@@ -49,6 +49,7 @@ class Classification(Task):
         )
         if engine.world > 1:
             model = synchronise(model, engine.device)
+        model = model.to(memory_format=torch.channels_last)  # a quarter faster on CPUs, and what tensor cores want
         optimizer = SGD(
             model.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay, foreach=True
         )
@@ -65,7 +66,7 @@ class Classification(Task):
     def step(self, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
         """Loss and share of wrong answers on a batch."""
         images, labels = batch
-        scores = self.modules["model"](images)
+        scores = self._scores(images)
         loss = nn.functional.cross_entropy(scores, labels)
         self.engine.descend(loss)
         return {"loss": loss.detach(), "error": _wrong(scores, labels) / len(labels)}
@@ -76,12 +77,16 @@ class Classification(Task):
         model = self.modules["model"].eval()
         totals = self.engine.vector([0.0] * 3)
         for images, labels in self.engine.batches(self._loader(self.data.test, epoch=None)):
-            scores = model(images)
+            scores = self._scores(images)
             loss = nn.functional.cross_entropy(scores, labels, reduction="sum")
             totals += torch.stack([loss, _wrong(scores, labels), loss.new_tensor(len(labels))])
         model.train()
         loss_sum, wrong, count = self.engine.sum(totals).tolist()
         return {"test_loss": loss_sum / count, "test_error": wrong / count}
+
+    def _scores(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.modules["model"](images.contiguous(memory_format=torch.channels_last))
+        return scores
 
     def _loader(self, split: Split, epoch: int | None) -> Loader:
         data = self.data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -98,7 +98,7 @@ class Engine:
         if not self._overflowed(gradients):
             self.health.record(loss, gradients)
             if self.look_every == 1:
-                self.check_health()  # before the weights are touched
+                self.check_health(gradients)  # before the weights are touched
         chosen.step()
 
     def _overflowed(self, gradients: dict[str, Tensor]) -> bool:
@@ -108,9 +108,9 @@ class Engine:
             return False
         return not bool(torch.stack([g.isfinite().all() for g in gradients.values()]).all())
 
-    def check_health(self) -> None:
+    def check_health(self, gradients: Mapping[str, Tensor] | None = None) -> None:
         """Raise if a loss or gradient since the last look was not finite; the same in every process."""
-        self.health.check(self.mean if self.world > 1 else None)
+        self.health.check(self.mean if self.world > 1 else None, gradients)
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Batches (tuples of tensors) on the device, until the process is asked to stop.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -86,11 +87,16 @@ class Health:
         self._norm_count += 1
         self._pending.append(_Descent(self.step, self.epoch, loss.detach(), list(gradients), norms))
 
-    def check(self, mean_over_processes: Any = None) -> None:
+    def check(
+        self,
+        mean_over_processes: Callable[[Tensor], Tensor] | None = None,
+        gradients: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Raise :class:`TrainingFailedError` at the first loss or gradient that was not finite.
 
         Args:
             mean_over_processes: takes a tensor to its mean over all processes, so that all of them agree.
+            gradients: of the last step, if they are at hand: they tell a norm that overflows from a broken gradient.
         """
         pending, self._pending = self._pending, []
         if not pending:
@@ -102,15 +108,18 @@ class Health:
         if bool(total.isfinite()):  # the only wait for the device
             return
         for descent, loss in zip(pending, losses.tolist(), strict=True):
-            self._examine(descent, loss)
+            self._examine(descent, loss, gradients)
 
-    def _examine(self, descent: _Descent, loss: float) -> None:
+    def _examine(self, descent: _Descent, loss: float, gradients: Mapping[str, Tensor] | None) -> None:
         at = f"at step {descent.step} (epoch {descent.epoch})"
-        if loss != loss or abs(loss) == float("inf"):
+        if not math.isfinite(loss):
             self._fail(descent, "non-finite loss", "loss", f"the loss is {loss} {at}")
         broken = [name for name, fine in zip(descent.names, descent.norms.isfinite().tolist(), strict=True) if not fine]
+        if broken and gradients is not None and all(bool(gradients[name].isfinite().all()) for name in broken):
+            message = f"the gradient of {broken[0]} has grown beyond float32 {at}, with a loss of {loss:.4g}"
+            self._fail(descent, "divergence", broken[0], message)
         if broken:
-            others = f" and {len(broken) - 1} other parameters" if len(broken) > 1 else ""
+            others = f" (and of {len(broken) - 1} more parameters)" if len(broken) > 1 else ""
             message = f"the gradient of {broken[0]}{others} is not finite {at}, with a loss of {loss:.4g}"
             self._fail(descent, "non-finite gradient", broken[0], message)
 
