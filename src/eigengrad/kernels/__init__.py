@@ -18,22 +18,24 @@ from torch import Tensor
 
 from .._inputs import is_concrete
 
-__all__ = ["all_finite", "available", "taylor_kernels", "usable"]
+__all__ = ["REAL", "all_finite", "available", "eigensolvers", "taylor_kernels", "usable"]
 
 
-_REAL = frozenset({torch.float32, torch.float64})
+REAL = frozenset({torch.float32, torch.float64})
 _SMALL = 1 << 14
 
 
-@functools.cache
+_INSTALLED = importlib.util.find_spec("numba") is not None
+
+
 def available() -> bool:
     """Whether numba is installed."""
-    return importlib.util.find_spec("numba") is not None
+    return _INSTALLED
 
 
 def usable(X: Tensor) -> bool:
     """Whether a kernel can work on ``X``: real numbers in main memory, with no derivative to record."""
-    return not torch.is_grad_enabled() and X.is_cpu and X.dtype in _REAL and available() and is_concrete(X)
+    return not torch.is_grad_enabled() and X.is_cpu and X.dtype in REAL and available() and is_concrete(X)
 
 
 @functools.cache
@@ -50,9 +52,27 @@ def all_finite(A: Tensor) -> bool:
 
     By the kernel where that is at hand: for small contiguous matrices, once numba has been loaded.
     """
-    if "numba" in sys.modules and A.dtype in _REAL and A.is_cpu and A.is_contiguous() and A.numel() <= _SMALL:
+    if "numba" in sys.modules and A.dtype in REAL and A.is_cpu and A.is_contiguous() and A.numel() <= _SMALL:
         return finite_kernel(A.dtype)(A.data_ptr(), A.numel())
     return cmath.isfinite(A.sum().item())
+
+
+class Eigensolvers(NamedTuple):
+    """What :mod:`eigengrad.kernels.eigh` offers for one type."""
+
+    jacobi: Callable[[int, int, int, int, int, int], int]
+    lanes: Callable[[int, int, int, int, int, int], int]
+    rows: Callable[[int, int, int, int, int, int], int]
+
+
+@functools.cache
+def eigensolvers(dtype: torch.dtype) -> Eigensolvers:
+    """The eigensolvers for ``dtype``, loaded when they are first needed."""
+    from . import eigh
+
+    if dtype == torch.float32:
+        return Eigensolvers(eigh.jacobi32, eigh.lanes32, eigh.rows32)
+    return Eigensolvers(eigh.jacobi64, eigh.lanes64, eigh.rows64)
 
 
 class TaylorKernels(NamedTuple):

@@ -1,7 +1,7 @@
 """Who computes the forward decomposition: a registry of drivers, and the checks around them.
 
-A driver is a module with ``eigh(A, UPLO)`` and ``svd(A, full_matrices)`` on plain tensors. To add one, write
-its file and name it in :data:`DRIVERS`.
+A driver is a module with ``eigh(A, UPLO)`` and ``svd(A, full_matrices)`` on plain tensors. To add one, write its file
+and name it in :data:`DRIVERS`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import kernels
 from .._inputs import is_concrete, real_dtype
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, choose, first_index
-from . import lapack
+from . import batched, lapack
 
 __all__ = ["DRIVERS", "Driver", "eigh", "require_finite", "resolve", "svd"]
 
@@ -30,13 +30,13 @@ class Driver(NamedTuple):
     svd: Callable[[Tensor, bool], tuple[Tensor, Tensor, Tensor]]
 
 
-DRIVERS = {"lapack": Driver(lapack.eigh, lapack.svd)}
+DRIVERS = {"lapack": Driver(lapack.eigh, lapack.svd), "batched": Driver(batched.eigh, batched.svd)}
 
 
 def resolve(driver: str | None) -> str:
-    """Check a driver's name; ``None`` is the default."""
+    """Check a driver's name; ``None`` is the default: the compiled kernels where they are installed."""
     if driver is None:
-        return "lapack"
+        return "batched" if kernels.available() else "lapack"
     if driver not in DRIVERS:
         raise choose("driver", driver, DRIVERS)
     return driver
@@ -47,13 +47,16 @@ def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None, function:
 
     ``function`` is what errors name: what the user called.
     """
-    require_finite(function, A, check_finite, UPLO)
+    if driver == "batched" and not batched.suits(A):
+        driver = "lapack"
+    if driver == "lapack":  # the kernels see for themselves
+        require_finite(function, A, check_finite, UPLO)
     solve = DRIVERS[driver].eigh
     try:
         return solve(A, UPLO)
     except LinAlgError:
         require_finite(function, A, True, UPLO)
-        return _once_more(function, lambda M: solve(M, UPLO), A)
+        return _once_more(function, lambda M: lapack.eigh(M, UPLO), A)
 
 
 def svd(

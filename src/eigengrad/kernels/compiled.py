@@ -1,0 +1,35 @@
+"""How kernels are compiled: once, kept on disk for later processes, without the interpreter's lock.
+
+``error_model="numpy"`` drops the checks for division by zero; contraction lets the compiler fuse a product and a sum
+into one rounding. Nothing here reorders sums, so that a kernel gives the same bits wherever it runs on the same CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit
+
+__all__ = ["compiled", "note_compilation"]
+
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract", "nsz"}}
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def compiled(kernel: Kernel) -> Kernel:
+    """Compile a module-level function on first use; its machine code is kept beside the source or in a user's cache."""
+    try:
+        return njit(cache=True, **_OPTIONS)(kernel)
+    except RuntimeError:  # neither place can be written to: compile in every process
+        return njit(**_OPTIONS)(kernel)
+
+
+@functools.cache
+def note_compilation(what: str) -> None:
+    """Say once, on a terminal, why the first call takes seconds."""
+    if sys.stderr.isatty():
+        print(f"eigengrad: compiling {what} for this CPU (once; later processes reuse it)", file=sys.stderr)

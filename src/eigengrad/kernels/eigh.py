@@ -1,0 +1,70 @@
+"""The eigensolvers from addresses: one entry a kernel and number type.
+
+Each takes the addresses of A (b, n, n), L (b, n) and V (b, n, n), all contiguous, and works on the matrices ``first``
+to ``last``. A's lower triangles are read; L gets the eigenvalues, ascending, and V the eigenvectors as rows. The result is
+the sum of 1, if some matrix was not finite, and 2, if some did not converge.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray
+
+from .addresses import pointer
+from .compiled import compiled
+from .eigh_lanes import eigh_lanes
+from .eigh_rows import eigh_rows
+from .jacobi import jacobi
+from .vectors import FLOAT32, FLOAT64, WIDE64
+
+__all__ = ["jacobi32", "jacobi64", "lanes32", "lanes64", "rows32", "rows64"]
+
+
+@compiled
+def _arrays(A: int, L: int, V: int, batch: int, n: int, dtype: Any) -> Any:
+    matrices, values = carray(pointer(A), (batch * n * n,), dtype), carray(pointer(L), (batch * n,), dtype)
+    return matrices, values, carray(pointer(V), (batch * n * n,), dtype)
+
+
+@compiled
+def jacobi32(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.jacobi.jacobi` of float32: n ≤ 4."""
+    matrices, values, vectors = _arrays(A, L, V, last, n, np.float32)
+    return jacobi(FLOAT32(), matrices, values, vectors, first, last, n)
+
+
+@compiled
+def jacobi64(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.jacobi.jacobi` of float64: n ≤ 4."""
+    matrices, values, vectors = _arrays(A, L, V, last, n, np.float64)
+    return jacobi(FLOAT64(), matrices, values, vectors, first, last, n)
+
+
+@compiled
+def lanes32(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.eigh_lanes.eigh_lanes` of float32: n ≥ 2."""
+    matrices, values, vectors = _arrays(A, L, V, last, n, np.float32)
+    return eigh_lanes(FLOAT32(), matrices, values, vectors, first, last, n)
+
+
+@compiled
+def lanes64(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.eigh_lanes.eigh_lanes` of float64: n ≥ 2."""
+    matrices, values, vectors = _arrays(A, L, V, last, n, np.float64)
+    return eigh_lanes(FLOAT64(), matrices, values, vectors, first, last, n)
+
+
+@compiled
+def rows32(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.eigh_rows.eigh_rows` of float32: n ≥ 2."""
+    matrices, values, vectors = _arrays(A, L, V, last, n, np.float32)
+    return eigh_rows(FLOAT32(), WIDE64(), matrices, values, vectors, first, last, n)
+
+
+@compiled
+def rows64(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.eigh_rows.eigh_rows` of float64: n ≥ 2."""
+    matrices, values, vectors = _arrays(A, L, V, last, n, np.float64)
+    return eigh_rows(FLOAT64(), FLOAT64(), matrices, values, vectors, first, last, n)

@@ -1,0 +1,132 @@
+"""Matrices side by side: W of them, entry j of all in one vector, so that each lane works on a matrix of its own.
+
+An interleaved block of matrices with s entries is ``block[j·W + w]`` = entry j of matrix w. It is filled and emptied by
+W×W transposes in registers. What the lanes share is only the instruction stream: no number ever crosses a lane, so a
+result does not depend on a matrix's neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .compiled import compiled
+from .vectors import (
+    absolute,
+    any_lane,
+    fma,
+    larger,
+    load,
+    power_of_two_inverse,
+    select,
+    splat,
+    store,
+    transpose,
+    width,
+)
+
+__all__ = ["deinterleave_sorted", "interleave", "normalise"]
+
+
+@compiled
+def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block: Any, offsets: Any) -> None:
+    """Fill ``block`` with the ``count`` matrices from number ``first``; lanes past them repeat the last one."""
+    W = width(lanes)
+    for w in range(W):
+        offsets[w] = (first + min(w, count - 1)) * size
+    if size >= W:
+        for j in range(0, size - W + 1, W):
+            transpose(lanes, source, offsets, j, block, j * W, W)
+        if size % W:
+            transpose(lanes, source, offsets, size - W, block, (size - W) * W, W)
+    else:
+        for w in range(W):
+            for j in range(size):
+                block[j * W + w] = source[offsets[w] + j]
+
+
+@compiled
+def normalise(lanes: Any, block: Any, n: int) -> Any:
+    """Scale the lower triangles to size about 1, by powers of two. Matrices with NaN or infinity become zero.
+
+    Returns (1/scale as two factors, marks): denormal matrices need a second factor, because no single power of two is
+    large enough; marks are 0, and NaN for a matrix that is not finite.
+    """
+    W = width(lanes)
+    zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
+    biggest, marks = zero, zero
+    for i in range(n):
+        for j in range(i + 1):
+            x = load(lanes, block, (i * n + j) * W)
+            biggest = larger(absolute(x), biggest)
+            marks = fma(x, zero, marks)
+    finite = marks >= zero
+    scale = power_of_two_inverse(select(finite, biggest, one))
+    again = power_of_two_inverse(select(finite, biggest, one) * scale)
+    again = select(again > one, again, one)  # only denormal matrices are still small
+    whole = any_lane(again > one) or any_lane(~finite)
+    for i in range(n):
+        for j in range(i + 1):
+            x = load(lanes, block, (i * n + j) * W) * scale
+            if whole:
+                x = select(finite, x * again, zero)
+            store(block, (i * n + j) * W, x)
+    return one / scale, one / again, marks
+
+
+@compiled
+def deinterleave_sorted(
+    lanes: Any,
+    first: int,
+    count: int,
+    n: int,
+    values: Any,
+    vectors: Any,
+    L: Any,
+    V: Any,
+    ranks: Any,
+    offsets: Any,
+    spare: Any,
+) -> None:
+    """Empty a block of eigenvalues (n) and eigenvectors (n rows of n) into L and V, ascending in each matrix.
+
+    A lane's order is found by counting: the rank of an eigenvalue is the number of smaller ones, earlier first at ties.
+    """
+    W = width(lanes)
+    zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
+    size = n * n
+    for k in range(n):
+        x, rank = load(lanes, values, k * W), zero
+        for j in range(k):
+            rank = rank + select(load(lanes, values, j * W) <= x, one, zero)
+        for j in range(k + 1, n):
+            rank = rank + select(load(lanes, values, j * W) < x, one, zero)
+        store(ranks, k * W, rank)
+    if n % W == 0 and count == W:  # straight to their places
+        for k in range(n):
+            for w in range(W):
+                rank = np.int64(ranks[k * W + w])
+                L[(first + w) * n + rank] = values[k * W + w]
+                offsets[w] = (first + w) * size + rank * n
+            for i in range(0, n, W):
+                transpose(lanes, vectors, (k * n + i) * W, W, V, offsets, i)
+        return
+    if size >= W:  # matrix by matrix into the spare block, then row by row to its place
+        for w in range(W):
+            offsets[w] = w * size
+        for j in range(0, size - W + 1, W):
+            transpose(lanes, vectors, j * W, W, spare, offsets, j)
+        if size % W:
+            transpose(lanes, vectors, (size - W) * W, W, spare, offsets, size - W)
+    else:
+        for w in range(count):
+            for j in range(size):
+                spare[w * size + j] = vectors[j * W + w]
+    for w in range(count):
+        for k in range(n):
+            rank = np.int64(ranks[k * W + w])
+            L[(first + w) * n + rank] = values[k * W + w]
+            target, row = (first + w) * size + rank * n, w * size + k * n
+            for i in range(n):
+                V[target + i] = spare[row + i]
