@@ -126,12 +126,15 @@ def _unpack(archive: Path, kind: _Kind, wanted: Sequence[str], remedy: str) -> d
     """The wanted files of an archive, which is read once from its beginning to its end."""
     found: dict[str, bytes] = {}
     try:
-        with tarfile.open(archive, "r|gz") as tar:
-            for member in tar:
-                folder, _, name = member.name.removeprefix("./").rpartition("/")
-                file = tar.extractfile(member) if folder == kind.folder and name in wanted else None
-                if file is not None:
-                    found[name] = file.read()
+        with gzip.open(archive) as unzipped:
+            with tarfile.open(fileobj=unzipped, mode="r|") as tar:
+                for member in tar:
+                    folder, _, name = member.name.removeprefix("./").rpartition("/")
+                    file = tar.extractfile(member) if folder == kind.folder and name in wanted else None
+                    if file is not None:
+                        found[name] = file.read()
+            while unzipped.read(1 << 20):  # to the end, where the checksum is
+                pass
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         size = f"{archive.stat().st_size:,} of {ARCHIVES[kind.name].size:,} bytes"
         raise CorruptDataError(archive, f"is truncated or damaged ({size}: {error})", remedy) from error
