@@ -50,8 +50,8 @@ class Comparison(TrainedExperiment):
                 ),
             ),
             (
-                "The first convolution sees nine pixels of one colour, so its features span at most nine dimensions: at "
-                "least seven of the 16 eigenvalues of a group are equal (to ε). Plain SVD divides by their differences.",
+                "The first convolution sees nine pixels of one colour, so its features span at most nine dimensions: "
+                "at least seven of the 16 eigenvalues of a group are equal. Plain SVD divides by their differences.",
                 "The largest gradient is that of the whole network over all steps; a large one is a sign of trouble "
                 "before anything fails.",
             ),

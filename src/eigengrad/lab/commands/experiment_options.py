@@ -1,0 +1,75 @@
+"""The options that ``sweep`` and ``reproduce`` have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = [
+    "Address",
+    "Backend",
+    "DataRoot",
+    "DryRun",
+    "GroupSizes",
+    "Jobs",
+    "Results",
+    "Scale",
+    "Threads",
+    "Trials",
+    "context",
+]
+
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="smoke: embedded digits, seconds. small: a subset of the real data, up to an hour on two cores. "
+        "paper: its full protocol, for GPUs."
+    ),
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Folder with the files of the data, or with a folder named after it, such as cifar10."
+    ),
+]
+Trials = Annotated[int | None, typer.Option(min=1, help="Seeds for each setting. Default: what the scale says.")]
+GroupSizes = Annotated[
+    list[int] | None,
+    typer.Option("--group-size", min=1, help="Dimension d; repeat it for several. Default: what the scale says."),
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one a core, or one a GPU.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each run.")]
+Backend = Annotated[str, typer.Option(help="local: processes of this machine. ray: a Ray cluster (extra cluster).")]
+Address = Annotated[str | None, typer.Option(help="Of the Ray cluster, such as auto.")]
+Results = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the results.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and the estimated time, and do nothing.")]
+
+
+def context(
+    results: Path,
+    data_root: Path | None,
+    trials: int | None,
+    group_sizes: list[int] | None,
+    jobs: int | None,
+    threads: int | None,
+    backend: str,
+    address: str | None,
+) -> Any:
+    """What the options say, for an experiment."""
+    from ..experiments import Context
+    from .terminal import say
+
+    return Context(
+        results=results,
+        data_root=data_root,
+        trials=trials,
+        group_sizes=tuple(group_sizes) if group_sizes else None,
+        jobs=jobs,
+        threads=threads,
+        backend=backend,
+        address=address,
+        progress=True,
+        say=say,
+    )

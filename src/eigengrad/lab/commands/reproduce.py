@@ -1,0 +1,119 @@
+"""``eigengrad reproduce``: tables and figures of the paper, ours beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .experiment_options import (
+    Address,
+    Backend,
+    DataRoot,
+    DryRun,
+    GroupSizes,
+    Jobs,
+    Results,
+    Scale,
+    Threads,
+    Trials,
+    context,
+)
+from .terminal import FAILED, complain, duration, explained, listed, say, show
+
+if TYPE_CHECKING:
+    from ..experiments import Context, Experiment
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(
+            help="fig1a fig1b fig3 fig4 table3 fig5 table4 fig6 fig7 table5 table6 table7 fig11, or all.",
+            metavar="NAME...",
+        ),
+    ],
+    scale: Scale = "small",
+    data_root: DataRoot = None,
+    trials: Trials = None,
+    group_size: GroupSizes = None,
+    jobs: Jobs = None,
+    threads: Threads = None,
+    backend: Backend = "local",
+    address: Address = None,
+    results: Results = Path("results"),
+    dry_run: DryRun = False,
+) -> None:
+    """Redo tables and figures of the paper.
+
+    Each writes its tables (Markdown and CSV), figures (PNG and SVG) and what they confirm to results/NAME/SCALE, and
+    all of them together are one page, results/report/index.html. Training runs that are done are not repeated.
+
+    fig1a, fig3, fig4, fig7 and fig11 need no data. The others take the digits at scale smoke, and --data-root above.
+
+    **Examples**
+
+    ```
+    eigengrad reproduce fig1a fig3 fig4 fig11
+    eigengrad reproduce table4 --scale smoke
+    eigengrad reproduce table4 fig6 --scale small --data-root DIR --trials 3
+    eigengrad reproduce all --scale small --data-root DIR --dry-run
+    ```
+    """
+    from ..experiments import EXPERIMENTS, find
+
+    with explained():
+        names = list(EXPERIMENTS) if "all" in experiments else list(dict.fromkeys(experiments))
+        chosen = [find(name) for name in names]
+        settings = context(results, data_root, trials, group_size, jobs, threads, backend, address)
+        _announce(chosen, scale, settings)
+        if not dry_run:
+            _run(chosen, scale, settings)
+
+
+def _announce(chosen: list[Experiment], scale: str, settings: Context) -> None:
+    total = 0.0
+    for experiment in chosen:
+        plan = experiment.plan(scale, settings)
+        total += plan.seconds or 0.0
+        say(f"{experiment.title}  [{scale}, {duration(plan.seconds)}]")
+        for step in plan.steps:
+            say(f"  {step}")
+        say(f"  estimate: {plan.basis}")
+    say(f"estimated time: {duration(total)}\n")
+
+
+def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
+    """One after the other. What cannot be done is said at the end, and does not stop the others."""
+    from ..data import DataError
+    from ..experiments import EXPERIMENTS
+    from ..report import build_page
+    from ..sweeps import SweepError
+
+    problems: dict[str, str] = {}
+    for experiment in chosen:
+        say(f"==> {experiment.title}")
+        try:
+            outcome = experiment.run(scale, settings)
+        except (DataError, SweepError) as error:
+            problems[experiment.name] = str(error)
+            if len(chosen) == 1:
+                raise
+            continue
+        folder = settings.directory(experiment.name, scale)
+        outcome.write(folder)
+        for table in outcome.tables[:1]:
+            show(table)
+        for finding in outcome.findings:
+            say(f"  {finding.verdict}: {finding.claim}. {finding.evidence}")
+        say(f"  written to {folder}")
+        page = build_page(settings.results, list(EXPERIMENTS))
+    if len(problems) < len(chosen):
+        say(f"\nThe page: {listed(page)}")
+    for name, problem in problems.items():
+        complain(f"{name}: {problem}")
+    if problems:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,79 @@
+"""``eigengrad sweep``: the training runs of a table, resumable and parallel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .experiment_options import (
+    Address,
+    Backend,
+    DataRoot,
+    DryRun,
+    GroupSizes,
+    Jobs,
+    Results,
+    Scale,
+    Threads,
+    Trials,
+    context,
+)
+from .terminal import MISUSE, complain, duration, explained, say
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    experiment: Annotated[str, typer.Argument(help="fig1b, table3, fig5, table4, fig6, table5, table6 or table7.")],
+    scale: Scale = "small",
+    data_root: DataRoot = None,
+    trials: Trials = None,
+    group_size: GroupSizes = None,
+    jobs: Jobs = None,
+    threads: Threads = None,
+    backend: Backend = "local",
+    address: Address = None,
+    results: Results = Path("results"),
+    dry_run: DryRun = False,
+) -> None:
+    """Do the training runs of an experiment.
+
+    Every run has its folder in results/runs. Finished runs are never repeated, interrupted ones continue: stop a sweep
+    when you need the machine and start it again later. Experiments that need the same run share it. A run that fails
+    numerically is a result, and counted as one; a run whose process dies is tried again the next time.
+
+    When it is done, eigengrad reproduce makes the table and the figure from the runs.
+
+    **Examples**
+
+    ```
+    eigengrad sweep table4 --scale smoke
+    eigengrad sweep table4 --scale small --data-root DIR --trials 5 --jobs 2 --threads 1
+    eigengrad sweep table4 --scale small --data-root DIR --group-size 4 --group-size 64 --dry-run
+    eigengrad sweep table4 --scale paper --data-root DIR --backend ray --address auto
+    ```
+    """
+    from ..experiments import TrainedExperiment, find
+
+    with explained():
+        chosen = find(experiment)
+        if not isinstance(chosen, TrainedExperiment):
+            complain(
+                f"{experiment} trains nothing, so there is nothing to sweep; use: eigengrad reproduce {experiment}"
+            )
+            raise typer.Exit(MISUSE)
+        settings = context(results, data_root, trials, group_size, jobs, threads, backend, address)
+        plan = chosen.plan(scale, settings)
+        for step in plan.steps:
+            say(step)
+        say(f"estimated time: {duration(plan.seconds)} ({plan.basis})")
+        if dry_run:
+            return
+        found = chosen.train(scale, settings)
+        failed = sum(not result.succeeded for result in found)
+        say(
+            f"{len(found)} runs are done: {len(found) - failed} succeeded, {failed} failed. They are in {settings.runs}"
+        )
+        say(f"The table: eigengrad reproduce {experiment} --scale {scale} --results {results}")

@@ -1,0 +1,93 @@
+"""What the commands share: how they print, and how an error becomes a sentence and an exit code.
+
+0 is success, 1 a run that failed or could not be finished, 2 misuse, 130 an interruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+if TYPE_CHECKING:
+    from ..report import Table
+
+__all__ = ["FAILED", "INTERRUPTED", "MISUSE", "complain", "console", "duration", "explained", "listed", "say", "show"]
+
+FAILED, MISUSE, INTERRUPTED = 1, 2, 130
+
+console = Console()
+_errors = Console(stderr=True)
+
+
+def say(text: str) -> None:
+    """A line on standard output. Paths are never broken, and brackets mean nothing."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """A line on standard error."""
+    _errors.print(f"[bold red]error:[/] {_escaped(text)}", highlight=False, soft_wrap=True)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what a user can put right into a sentence and an exit code; all else is a bug and keeps its traceback."""
+    from ..sweeps import SweepError
+
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        _errors.print(str(interruption) or "interrupted", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except SweepError as error:
+        complain(str(error))
+        raise typer.Exit(FAILED) from None
+    except (ValueError, FileNotFoundError, NotADirectoryError) as error:
+        complain(str(error))
+        raise typer.Exit(MISUSE) from None
+    except (OSError, ModuleNotFoundError) as error:
+        complain(str(error))
+        raise typer.Exit(FAILED) from None
+
+
+def duration(seconds: float | None) -> str:
+    """``40 s``, ``12 min``, ``3 h``, ``250 days``: as precise as an estimate deserves."""
+    if seconds is None:
+        return "unknown"
+    for limit, unit, name in ((100, 1, "s"), (100 * 60, 60, "min"), (100 * 3600, 3600, "h")):
+        if seconds < limit:
+            return f"{max(1, round(seconds / unit))} {name}"
+    return f"{seconds / 86400:,.0f} days"
+
+
+def show(table: Table, columns: Sequence[str] | None = None) -> None:
+    """A table of the report on the terminal; ``columns`` picks some of them."""
+    from ..report.tables import cell_text
+
+    chosen = [i for i, name in enumerate(table.columns) if columns is None or name in columns]
+    rich = RichTable(title=table.title, title_justify="left", caption=_caption(table), caption_justify="left")
+    for i in chosen:
+        numbers = all(isinstance(row[i], int | float | None) for row in table.rows)
+        rich.add_column(table.columns[i], justify="right" if numbers else "left", overflow="fold")
+    for row in table.rows:
+        rich.add_row(*(_escaped(cell_text(row[i])) for i in chosen))
+    console.print(rich)
+
+
+def _caption(table: Table) -> str:
+    return _escaped("; ".join(f"{name}: {value}" for name, value in table.conditions.items()))
+
+
+def listed(page: Path) -> str:
+    """Where a page is, as an address that terminals let one click."""
+    return page.resolve().as_uri()
