@@ -174,19 +174,24 @@ def _start(answer: Any, have: int) -> int:
 
 def _store(answer: Any, part: Path, start: int, total: int | None, bar: _Bar | None) -> int:
     """Write the answer at its place; the length of the file afterwards."""
+    done = start
     with _named(part):
-        file = part.open("r+b" if start else "wb")
+        # Without a buffer, so that what a full disk refuses is not tried again, and complained of, in closing.
+        file = part.open("r+b" if start else "wb", buffering=0)
     with file:
-        with _named(part):
-            file.seek(start)
-            file.truncate()
-        while block := answer.read1(_BLOCK):
+        if start:
             with _named(part):
-                file.write(block)
-                file.flush()
+                file.seek(start)
+                file.truncate()
+        while block := answer.read1(_BLOCK):
+            written = 0
+            with _named(part):
+                while written < len(block):
+                    written += file.write(block[written:])
+            done += len(block)
             if bar is not None:
-                bar.show(file.tell(), total)
-        return file.tell()
+                bar.show(done, total)
+    return done
 
 
 @contextmanager
