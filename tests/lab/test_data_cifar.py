@@ -199,6 +199,14 @@ def test_a_truncated_archive_is_named(name, share, tmp_path):
     assert_says_how_to_get_it(caught.value, name, tmp_path)
 
 
+def test_the_remedy_for_a_truncated_archive_is_its_folder(tmp_path):
+    archive = pack("cifar10", tmp_path)
+    archive.write_bytes(archive.read_bytes()[:1000])
+    with pytest.raises(CorruptDataError) as caught:
+        load("cifar10", archive)
+    assert_says_how_to_get_it(caught.value, "cifar10", tmp_path)
+
+
 def test_a_flipped_bit_in_the_archive_is_noticed(tmp_path):
     archive = pack("cifar10", tmp_path)
     content = bytearray(archive.read_bytes())

@@ -263,6 +263,21 @@ def test_a_class_without_images(split, packed, tmp_path):
         load("folder", zipped(root, tmp_path / "images.zip") if packed else root)
 
 
+def test_an_image_beside_the_class_folders(tmp_path):
+    root = image_folder(tmp_path)
+    save(root / "train/stray.png", (1, 2, 3))
+    with pytest.raises(CorruptDataError, match=r"train/stray\.png: lies beside the folders of the classes"):
+        load("folder", root)
+
+
+def test_a_link_to_nothing_is_named(tmp_path):
+    root = image_folder(tmp_path)
+    for split in ("train", "val"):
+        (root / split / "dog").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(MissingDataError, match=r"/dog: is a link to .*elsewhere, which does not exist"):
+        load("folder", root)
+
+
 def test_a_class_that_is_not_in_training(tmp_path):
     root = image_folder(tmp_path)
     save(root / "val/dog/0.png", (1, 2, 3))

@@ -254,6 +254,8 @@ def test_scaling_in_memory_is_pillows(size):
     ("change", "message"),
     [
         ({"batch_size": 0}, r"loader: batch_size must be at least 1; got 0"),
+        ({"seed": -1}, r"loader: seed must be at least 0; got -1"),
+        ({"epoch": -1}, r"loader: epoch must be at least 0; got -1"),
         ({"world": 0}, r"loader: world must be at least 1; got 0"),
         ({"rank": 2, "world": 2}, r"loader: rank must be less than world = 2; got 2"),
         ({"batch_size": 7, "world": 2}, r"loader: a batch of 7 images cannot be shared equally by 2 processes"),

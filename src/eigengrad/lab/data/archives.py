@@ -24,9 +24,9 @@ class Archive:
         """Name of the file."""
         return self.url.rpartition("/")[2]
 
-    def remedy(self, name: str, root: Path | str | None) -> str:
-        """What to tell somebody who lacks the file."""
-        folder = "DIR" if root is None else str(root)
+    def remedy(self, name: str, root: Path | None) -> str:
+        """What to tell somebody whose ``root`` (a folder, or the file) lacks it or has it damaged."""
+        folder = "DIR" if root is None else str(root.parent if root.is_file() else root)
         return (
             f"Get {self.file} ({self.size / 1e6:.0f} MB) from {self.url}, "
             f'or run: python -c "from eigengrad.lab.data import fetch; fetch({name!r}, {folder!r})"'

@@ -47,6 +47,8 @@ class FolderFiles:
             for entry in entries:
                 if _left_behind(entry.name):
                     continue
+                if entry.is_symlink() and not os.path.exists(entry.path):
+                    raise MissingDataError(entry.path, f"is a link to {os.readlink(entry.path)}, which does not exist")
                 if entry.is_dir():  # also a link to one: data sets are often put together from links
                     self.folders.add(f"{prefix}{entry.name}/")
                     self._walk(entry.path, f"{prefix}{entry.name}/")

@@ -93,8 +93,9 @@ def labelled(files: Files, folder: str, classes: Sequence[str]) -> Split:
     if unknown:
         raise CorruptDataError(files.where(folder + unknown[0]), "is no class of the training images", LAYOUT)
     names = [name for name in files.files if name.startswith(folder) and name.lower().endswith(_EXTENSIONS)]
-    # A file that lies beside the class folders has no class.
-    names = [name for name in names if "/" in name[len(folder) :]]
+    beside = [name for name in names if "/" not in name[len(folder) :]]
+    if beside:
+        raise CorruptDataError(files.where(beside[0]), "lies beside the folders of the classes, so it has none", LAYOUT)
     labels = torch.tensor([numbers[name[len(folder) :].split("/", 1)[0]] for name in names], dtype=torch.int64)
     empty = (torch.bincount(labels, minlength=len(classes)) == 0).nonzero().flatten().tolist()
     if empty:

@@ -123,7 +123,13 @@ def loader(
     >>> images.shape
     torch.Size([64, 1, 8, 8])
     """
-    for argument, value, minimum in (("batch_size", batch_size, 1), ("world", world, 1), ("rank", rank, 0)):
+    for argument, value, minimum in (
+        ("batch_size", batch_size, 1),
+        ("seed", seed, 0),
+        ("epoch", epoch, 0),
+        ("rank", rank, 0),
+        ("world", world, 1),
+    ):
         require_integer("loader", argument, value, minimum=minimum)
     if rank >= world:
         raise ValueError(f"loader: rank must be less than world = {world}; got {rank}")
