@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..._arguments import require_integer
 from ...errors import choose
-from ..training import Config, Interrupted, Result
+from ..training import Config, Result
 from ..training.files import make_folder
 from .board import Board
 from .grid import Grid
@@ -52,7 +52,7 @@ def sweep(
 
     Raises:
         SweepError: some runs have no result; it says which and why, and has the results of the others.
-        Interrupted: Ctrl-C; the runs at work were saved.
+        KeyboardInterrupt: Ctrl-C. The runs at work were saved, and the text says how to go on.
     """
     if backend not in BACKENDS:
         raise choose("backend", backend, BACKENDS)
@@ -70,7 +70,7 @@ def sweep(
                 BACKENDS[backend](waiting, board, jobs=jobs, threads=threads, address=address)
             except KeyboardInterrupt:
                 text = f"interrupted with {board.done} of {len(runs)} runs done; the others are saved in {directory}. "
-                raise Interrupted(text + "Start the sweep again to go on") from None
+                raise KeyboardInterrupt(text + "Start the sweep again to go on") from None
     if board.crashes:
         results = [result for run in runs.values() if (result := run.result()) is not None]
         raise SweepError(board.crashes, results, directory)

@@ -49,7 +49,8 @@ class Engine:
     def __init__(self, precision: str = "no") -> None:
         # Accelerate keeps the precision for the whole process; another run may want another one.
         AcceleratorState._reset_state()
-        self.accelerator = Accelerator(mixed_precision=precision)
+        # Without cpu=True it would take processes without a GPU for runs of their own.
+        self.accelerator = Accelerator(mixed_precision=precision, cpu=not torch.accelerator.is_available())
         self.device: torch.device = self.accelerator.device
         if precision == "fp16" and self.device.type == "cpu":
             raise ValueError("precision: got 'fp16', but there is no GPU here; expected 'bf16' or 'no' on a CPU")

@@ -81,7 +81,7 @@ class Health:
     def record(self, loss: Tensor, gradients: dict[str, Tensor]) -> None:
         """Note a loss and the gradients it had, by parameter."""
         norms = torch.stack(torch._foreach_norm(list(gradients.values()), 2.0))
-        norm = norms.norm()
+        norm = torch.nan_to_num(norms.norm(), nan=0.0, posinf=0.0)  # a broken one ends the run, but not its statistics
         self._norm_sum = self._norm_sum + wide(norm)
         self._norm_max = torch.maximum(norm, torch.as_tensor(self._norm_max, dtype=norm.dtype, device=norm.device))
         self._norm_count += 1
@@ -152,7 +152,7 @@ class Health:
         if self._pairs:
             found |= {"acted": self._acted / self._pairs, "removed": self._removed / self._pairs}
             found["amplification"] = self._amplification
-        return found
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def state_dict(self) -> dict[str, float]:
         """What a resumed run needs to end with the same summary."""

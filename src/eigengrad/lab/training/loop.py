@@ -8,10 +8,11 @@ import math
 import signal
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -31,14 +32,10 @@ from .scalars import Scalars
 from .settings import Settings
 from .task import Task
 
-__all__ = ["Interrupted", "run", "train"]
+__all__ = ["run", "train"]
 
 #: Steps between two entries of the step curves in TensorBoard.
 _SCALARS_EVERY = 10
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was stopped by Ctrl-C, and saved first. Its text says how to go on."""
 
 
 def train(
@@ -65,7 +62,7 @@ def train(
 
     Raises:
         ValueError: the folder holds a run with another configuration.
-        Interrupted: Ctrl-C; the run can be resumed.
+        KeyboardInterrupt: Ctrl-C. The step was finished and saved, and the text says how to go on.
         OSError: the folder cannot be written; what was saved before is intact.
     """
     if not isinstance(config, Config):
@@ -93,8 +90,8 @@ def run(
     directory = Path(directory)
     with contextlib.ExitStack() as stack:
         stack.enter_context(randomness.private())
-        stack.enter_context(_threads(settings.threads))
         engine = Engine(settings.precision)
+        stack.enter_context(_threads(settings.threads))
         if engine.is_main:
             make_folder(directory)
             stack.enter_context(locked(directory))
@@ -177,14 +174,14 @@ class _Run:
             self.reporter.message(f"going on at epoch {self.epoch + 1}, step {self.step + 1}, in {self.directory}")
         if self.engine.is_main:
             self.scalars = Scalars(self.directory / "tensorboard", self.step)
-        failure = None
+        failure = request = None
         try:
             with self.engine.interruption:
                 while self.epoch < self.task.epochs:
                     self._train_epoch()
                     self._end_epoch()
-        except StopRequested as request:
-            self._stop(request.signal)
+        except StopRequested as stop:
+            request = stop.signal
         except TrainingFailedError as error:
             failure = error.failure
         except LinAlgError as error:
@@ -198,6 +195,8 @@ class _Run:
         finally:
             if self.scalars is not None:
                 self.scalars.close()
+        if request is not None:
+            self._stop(request)
         return self._finish(failure)
 
     def _finish(self, failure: Failure | None) -> Result:
@@ -283,8 +282,11 @@ class _Run:
         self.epoch += 1
         self.seconds += self.epoch_seconds + test_seconds
         self.batch, self.samples, self.totals, self.epoch_seconds = 0, 0, {}, 0.0
-        for scheduler in self.task.schedulers.values():
-            scheduler.step()
+        with warnings.catch_warnings():
+            # Resumed at the end of an epoch, the schedulers have not seen the steps that were taken.
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+            for scheduler in self.task.schedulers.values():
+                scheduler.step()
         self.reporter.epoch(self.epoch, self.task.epochs, values)
         if self.scalars is not None:
             self.scalars.write({f"epoch/{name}": value for name, value in values.items()}, self.epoch)
@@ -308,7 +310,7 @@ class _Run:
 
     # Saving ---------------------------------------------------------------------------------------------------------
 
-    def _stop(self, number: int) -> None:
+    def _stop(self, number: int) -> NoReturn:
         """Save, say how to go on, and end as the signal wants it."""
         self._save()
         text = (
@@ -316,9 +318,7 @@ class _Run:
             f"{self.directory}. Start the same run again to go on from there"
         )
         self.reporter.message(text)
-        if number == signal.SIGINT:
-            raise Interrupted(text)
-        raise SystemExit(128 + number)
+        raise KeyboardInterrupt(text) if number == signal.SIGINT else SystemExit(128 + number)
 
     def _save(self) -> None:
         """Write a checkpoint, of healthy weights only."""

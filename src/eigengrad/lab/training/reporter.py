@@ -109,7 +109,8 @@ class Terminal:
 
     def close(self) -> None:
         """Remove the bar."""
-        self._progress.stop()
+        if self.console.is_terminal:
+            self._progress.stop()
 
 
 _IN_LINE = ("train_loss", "train_error", "test_error", "gradient_norm", "lr")
