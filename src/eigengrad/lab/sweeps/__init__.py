@@ -71,8 +71,8 @@ def sweep(
             except KeyboardInterrupt:
                 text = f"interrupted with {board.done} of {len(runs)} runs done; the others are saved in {directory}. "
                 raise KeyboardInterrupt(text + "Start the sweep again to go on") from None
+    ended |= {run.key: result for run in waiting if (result := run.result()) is not None}
+    results = [replace(ended[config.key()], config=config) for config in configs if config.key() in ended]
     if board.crashes:
-        results = [result for run in runs.values() if (result := run.result()) is not None]
         raise SweepError(board.crashes, results, directory)
-    found = {key: ended.get(key) or run.result() for key, run in runs.items()}
-    return [replace(result, config=config) for config in configs if (result := found[config.key()]) is not None]
+    return results

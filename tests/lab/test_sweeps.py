@@ -1,0 +1,292 @@
+"""Sweeps on this machine: grids, real worker processes, interruptions and deaths."""
+
+import io
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from eigengrad.lab.sweeps import Grid, SweepError, sweep
+from eigengrad.lab.sweeps.board import Board
+from eigengrad.lab.sweeps.local import budget
+from eigengrad.lab.sweeps.run import Run
+from eigengrad.lab.training import Config, Failure, Result, train
+from eigengrad.lab.training.environment import available_cores
+from eigengrad.lab.training.reporter import Snapshot
+
+SMALL = Config(subset=64, stem_width=8, width=8, group_size=4, epochs=2, batch_size=32, lr=0.02)
+ENDLESS = SMALL.replace(epochs=1_000_000)
+
+
+def marks(folder: Path) -> dict[str, int]:
+    """When each result was written."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}
+
+
+def wait_for(condition, what: str, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# The grid -------------------------------------------------------------------------------------------------------------
+
+
+METHODS = {"SVD-Taylor": {"gradient": "taylor"}, "ours": {"gradient": "exact"}, "batch norm": {"norm": "batchnorm"}}
+
+
+def test_a_grid_is_every_method_by_every_value_by_every_seed():
+    grid = Grid(SMALL, METHODS, {"group_size": (2, 4), "eps": (0.1,)}, seeds=(0, 5))
+    configs = grid.configs()
+    assert len(configs) == 3 * 2 * 2
+    assert [config.seed for config in configs] == [0] * 6 + [5] * 6, "something of every cell comes first"
+    assert {(c.norm, c.gradient, c.group_size) for c in configs if c.norm == "dbn"} == {
+        ("dbn", gradient, size) for gradient in ("taylor", "exact") for size in (2, 4)
+    }
+    assert all(config.epochs == SMALL.epochs and config.eps == 0.1 for config in configs)
+
+
+def test_a_method_that_fixes_an_axis_has_one_cell():
+    grid = Grid(SMALL, {**METHODS, "d = 8": {"group_size": 8}}, {"group_size": (2, 4)})
+    assert [(method, point) for method, point, _ in grid.cells()][-1] == ("d = 8", {})
+    assert len(grid.configs()) == 7
+
+
+def test_a_grid_of_a_field_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="unknown field 'depth'"):
+        Grid(SMALL, METHODS, {"depth": (1, 2)}).configs()
+
+
+# Arguments ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("jobs", [None, 1, 2, 5])
+def test_the_default_budget_does_not_exceed_the_cores(jobs, cores):
+    processes, threads = budget(jobs, None, cores)
+    assert processes >= 1
+    assert threads >= 1
+    assert processes == jobs if jobs else processes * threads <= cores
+    assert processes * threads <= max(cores, processes)
+
+
+def test_a_budget_that_is_asked_for_is_kept():
+    assert budget(3, 4, cores=2) == (3, 4)
+    assert budget(None, 4, cores=2) == (1, 4)
+    assert budget(None, None, cores=16, devices=4) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"backend": "slurm"}, ValueError, "backend: got 'slurm'; expected one of 'local', 'ray'"),
+        ({"jobs": 0}, ValueError, "sweep: jobs must be at least 1; got 0"),
+        ({"threads": 1.5}, TypeError, "sweep: threads must be an integer; got 1.5"),
+        ({"address": "auto"}, ValueError, "address: got 'auto', which is for backend='ray'"),
+    ],
+)
+def test_bad_arguments_are_named(options, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        sweep([SMALL], tmp_path, **options)
+
+
+def test_nothing_to_do_is_done_at_once(tmp_path):
+    assert sweep([], tmp_path) == []
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    failing = SMALL.replace(lr=1e30, seed=9)
+    same = [SMALL.replace(norm="batchnorm", group_size=size) for size in (2, 4)]
+    configs = [SMALL, failing, SMALL.replace(seed=1), *same]
+    return configs, sweep(configs, folder, jobs=2, progress=False), folder
+
+
+def test_results_come_in_the_order_of_the_configurations(done):
+    configs, results, _ = done
+    assert [result.config for result in results] == configs
+    assert [result.outcome for result in results] == ["succeeded", "failed", "succeeded", "succeeded", "succeeded"]
+
+
+def test_each_run_is_in_the_folder_of_its_key_and_runs_that_are_the_same_are_done_once(done):
+    configs, results, folder = done
+    assert {path.parent.name for path in folder.glob("*/result.json")} == {config.key() for config in configs}
+    assert len({config.key() for config in configs}) == 4
+    assert results[3].curves == results[4].curves
+
+
+def test_a_run_of_a_sweep_is_the_run_of_train(done, tmp_path):
+    alone = train(SMALL.replace(threads=1), tmp_path, progress=False)
+    assert done[1][0].curves["train_loss"] == alone.curves["train_loss"]
+
+
+def test_each_process_has_its_share_of_the_cores(done):
+    assert done[1][0].machine["threads"] == max(1, available_cores() // 2)
+
+
+def test_finished_runs_are_not_repeated_the_failed_ones_included(done, capfd):
+    configs, results, folder = done
+    before = marks(folder)
+    assert [result.curves for result in sweep(configs, folder)] == [result.curves for result in results]
+    assert marks(folder) == before
+    assert "4 of 4 runs are already done" in capfd.readouterr().err
+
+
+def test_a_result_that_is_damaged_is_named_before_anything_is_run(done, tmp_path):
+    run = tmp_path / SMALL.key()
+    run.mkdir()
+    (run / "result.json").write_text("{")
+    with pytest.raises(ValueError, match=rf"{run}/result.json is not a whole result"):
+        sweep([SMALL.replace(seed=5), SMALL], tmp_path, progress=False)
+    assert not (tmp_path / SMALL.replace(seed=5).key()).exists()
+
+
+@contextmanager
+def meanwhile(act):
+    """Do something in another thread while a sweep is at work in this one; report it if that goes wrong."""
+    trouble = []
+
+    def attempt():
+        try:
+            act()
+        except BaseException as error:
+            trouble.append(error)
+            os.kill(os.getpid(), signal.SIGINT)  # end the sweep
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    yield
+    thread.join()
+    assert not trouble, trouble
+
+
+def test_a_run_that_dies_is_named_and_the_others_go_on(tmp_path):
+    """Killed from outside, as by a system that is out of memory."""
+    missing = SMALL.replace(data="cifar10", data_root=str(tmp_path / "nowhere"))
+    victim, bystander = ENDLESS, SMALL.replace(seed=1)
+    folder = tmp_path / victim.key()
+
+    def kill():
+        wait_for(lambda: len(list(folder.glob("step-*.pt"))) == 2, "the run never began")
+        os.kill(int((folder / "lock").read_text()), signal.SIGKILL)
+
+    with meanwhile(kill), pytest.raises(SweepError, match=r"2 of the runs in .* ended without a result") as caught:
+        sweep([missing, victim, bystander], tmp_path, jobs=1, progress=False)
+    reasons = caught.value.reasons
+    assert reasons[victim.key()] == f"its process was killed by SIGKILL (see {folder / 'log.txt'})"
+    assert "nowhere" in reasons[missing.key()]
+    assert all(f"{key}: {reason}" in str(caught.value) for key, reason in reasons.items())
+    assert [result.config for result in caught.value.results] == [bystander]
+    assert "Traceback" in (tmp_path / missing.key() / "log.txt").read_text()
+    assert len(list(folder.glob("step-*.pt"))) == 2, "what was saved is still there to go on from"
+
+
+def test_ctrl_c_saves_the_run_at_work_and_the_next_sweep_goes_on_with_it(tmp_path):
+    config = SMALL.replace(epochs=40)
+    folder = tmp_path / config.key()
+
+    def interrupt():
+        wait_for(lambda: list(folder.glob("step-*.pt")), "the run never began")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    expected = f"interrupted with 0 of 1 runs done; the others are saved in {tmp_path}. Start the sweep again to go on"
+    with meanwhile(interrupt), pytest.raises(KeyboardInterrupt, match=expected):
+        sweep([config], tmp_path, progress=False)
+    worker = int((folder / "lock").read_text())
+    assert worker != os.getpid()
+    assert not alive(worker)
+    assert list(folder.glob("step-*.pt"))
+    assert not (folder / "result.json").exists()
+    resumed = train(config, folder, progress=False)
+    assert resumed.curves["train_loss"] == train(config, tmp_path / "whole", progress=False).curves["train_loss"]
+
+
+def test_a_worker_saves_its_run_and_ends_when_its_parent_is_killed(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["eigengrad.lab.sweeps"])
+    parent = context.Process(target=sweep, args=([ENDLESS], tmp_path), kwargs={"progress": False})
+    parent.start()
+    folder = tmp_path / ENDLESS.key()
+    wait_for(lambda: list(folder.glob("step-*.pt")), "the run never began")
+    worker = int((folder / "lock").read_text())
+    assert worker != parent.pid
+    parent.kill()
+    parent.join()
+    wait_for(lambda: not alive(worker), "the worker goes on without its parent")
+    assert list(folder.glob("step-*.pt"))
+
+
+def test_a_worker_that_cannot_begin_ends_the_sweep_with_its_own_words(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise ImportError('this torch is broken')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(
+        RuntimeError, match=r"(?s)a worker process ended with exit code 1 before .*this torch is broken"
+    ):
+        sweep([SMALL], tmp_path / "sweep", progress=False)
+
+
+def test_an_unwritable_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match=rf"cannot create the folder {tmp_path}/file/sweep"):
+        sweep([SMALL], tmp_path / "file" / "sweep")
+
+
+# The board ------------------------------------------------------------------------------------------------------------
+
+
+def snapshot(**values):
+    return Snapshot(**{"epoch": 2, "epochs": 4, "batch": 5, "batches": 10, "gradient_norm": 0.5, **values})
+
+
+def show(terminal: bool, act) -> str:
+    text = io.StringIO()
+    with Board(4, 1, visible=True, console=Console(file=text, force_terminal=terminal, width=120)) as board:
+        act(board)
+        board._live.refresh()
+    return text.getvalue()
+
+
+def test_the_board_shows_the_runs_at_work_and_a_line_for_each_that_ended(tmp_path):
+    runs = [Run(SMALL.replace(seed=seed), tmp_path / f"run-{seed}") for seed in range(3)]
+    failure = Failure(7, 1, "divergence", "loss", "the loss has grown")
+
+    def act(board):
+        for run in runs:
+            board.started(run)
+        board.progress(runs[0], snapshot(values={"loss": 1.25, "error": 0.4}, samples_per_second=1234.0))
+        board.ended(runs[1], Result(SMALL, "succeeded", best_error=0.125, best_epoch=3, seconds=7.0))
+        board.ended(runs[2], Result(SMALL, "failed", failure))
+
+    for terminal in (False, True):
+        shown = show(terminal, act)
+        assert "1 of 4 runs are already done" in shown
+        assert "2/4  run-1  best error 12.50 % in epoch 3  7 s" in shown
+        assert "3/4  run-2  failed: the loss has grown" in shown
+        assert ("3 of 4 done, 1 failed now, 1 at work, about" in shown) == terminal
+    for cell in ("run-0", "2/4", "38 %", "1.250", "60.0 %", "1,234"):
+        assert cell in shown
+
+
+def test_a_board_that_is_not_to_be_seen_says_nothing(tmp_path, capfd):
+    with Board(1, 0, visible=False) as board:
+        board.crashed(Run(SMALL, tmp_path / "run"), "no reason")
+    assert capfd.readouterr().err == ""
+    assert board.crashes == {"run": "no reason"}
