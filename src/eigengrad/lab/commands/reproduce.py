@@ -76,9 +76,11 @@ def reproduce(
 
 def _announce(chosen: list[Experiment], scale: str, settings: Context) -> None:
     total = 0.0
+    runs: dict[str, float] = {}
     for experiment in chosen:
         plan = experiment.plan(scale, settings)
-        total += plan.seconds or 0.0
+        total += plan.seconds - sum(part for key, part in plan.runs.items() if key in runs)  # shared runs once
+        runs |= plan.runs
         say(f"{experiment.title}  [{scale}, {duration(plan.seconds)}]")
         for step in plan.steps:
             say(f"  {step}")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,21 +60,19 @@ def explained() -> Iterator[None]:
         raise typer.Exit(FAILED) from None
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: float) -> str:
     """``40 s``, ``12 min``, ``3 h``, ``250 days``: as precise as an estimate deserves."""
-    if seconds is None:
-        return "unknown"
     for limit, unit, name in ((100, 1, "s"), (100 * 60, 60, "min"), (100 * 3600, 3600, "h")):
         if seconds < limit:
             return f"{max(1, round(seconds / unit))} {name}"
     return f"{seconds / 86400:,.0f} days"
 
 
-def show(table: Table, columns: Sequence[str] | None = None) -> None:
-    """A table of the report on the terminal; ``columns`` picks some of them."""
+def show(table: Table) -> None:
+    """A table of the report on the terminal, without the columns in which there is nothing."""
     from ..report.tables import cell_text
 
-    chosen = [i for i, name in enumerate(table.columns) if columns is None or name in columns]
+    chosen = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
     rich = RichTable(title=table.title, title_justify="left", caption=_caption(table), caption_justify="left")
     for i in chosen:
         numbers = all(isinstance(row[i], int | float | None) for row in table.rows)

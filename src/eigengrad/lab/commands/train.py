@@ -94,13 +94,17 @@ def train(
 def _config(given: dict[str, Any]) -> Config:
     """The protocol for the data, with what was given put in."""
     from ..experiments.presets import PROTOCOLS
+    from ..experiments.trained import located
     from ..training import Config
 
     protocols = {"cifar10": "cifar10", "cifar100": "cifar100", "tiny_imagenet": "tiny_imagenet"}
     protocols |= {"imagenet": "pooling", "folder": "pooling"}
     protocol = protocols.get(given["data"])
     base = Config() if protocol is None else PROTOCOLS[protocol]["paper"].base
-    return base.replace(**{name: value for name, value in given.items() if value is not None})
+    fields = {name: value for name, value in given.items() if value is not None}
+    if "data_root" in fields:
+        fields["data_root"] = located(fields["data_root"], given["data"])
+    return base.replace(**fields)
 
 
 def _train(config: Config, directory: Path, fresh: bool) -> None:

@@ -52,8 +52,8 @@ class Comparison(TrainedExperiment):
             (
                 "The first convolution sees nine pixels of one colour, so its features span at most nine dimensions: "
                 "at least seven of the 16 eigenvalues of a group are equal. Plain SVD divides by their differences.",
-                "The largest gradient is that of the whole network over all steps; a large one is a sign of trouble "
-                "before anything fails.",
+                "max 1/gap is the largest entry that the gradient used in place of 1/(λi − λj), seen in one step of "
+                "twenty; max |g| the largest gradient of the whole network. Both show trouble before anything fails.",
             ),
         )
 
@@ -61,19 +61,21 @@ class Comparison(TrainedExperiment):
 def _table(cells: Cells, conditions: dict[str, str]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for (method, size), trials in cells.items():
-        largest = max((result.gradient.get("norm_max", float("nan")) for result in trials.results), default=None)
         step = trials.seconds_per_step
         rows.append(
             (
                 method,
                 size,
                 f"{trials.succeeded} of {trials.count}",
-                None if trials.best is None else round(trials.best, 2),
-                None if trials.mean is None else round(trials.mean, 2),
-                largest,
+                None if trials.best is None else round(trials.best, 1),
+                None if trials.mean is None else round(trials.mean, 1),
+                trials.amplification,
+                trials.largest_gradient,
                 None if step is None else round(1e3 * step, 1),
                 trials.failures_text() or None,
             )
         )
-    columns = ("method", "d", "succeeded", "min error %", "mean error %", "largest gradient", "ms/step", "failures")
-    return Table("compare", "Every method on the digits", columns, tuple(rows), conditions)
+    columns = ("method", "d", "ok", "min %", "mean %", "max 1/gap", "max |g|", "ms/step", "failures")
+    return Table(
+        "compare", "Every method on the digits: test error, gradients, speed", columns, tuple(rows), conditions
+    )

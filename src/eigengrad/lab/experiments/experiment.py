@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -66,13 +66,16 @@ class Plan:
 
     Args:
         steps: one line each.
-        seconds: how long it would take; ``None`` if nobody knows.
+        seconds: how long it would take.
         basis: what the estimate rests on.
+        runs: of a trained experiment: the names of the runs that are not done, and the part of the time of each.
+            Experiments share runs, so the time of several is less than the sum.
     """
 
     steps: Sequence[str]
-    seconds: float | None
+    seconds: float
     basis: str
+    runs: Mapping[str, float] = field(default_factory=dict)
 
 
 class Experiment(ABC):
@@ -90,7 +93,7 @@ class Experiment(ABC):
     def run(self, scale: str, context: Context) -> Outcome:
         """Do it. Figures are written to the experiment's folder; the rest is in the outcome."""
 
-    def estimate(self, scale: str, context: Context) -> float | None:
+    def estimate(self, scale: str, context: Context) -> float:
         """Seconds that :meth:`run` would take."""
         return self.plan(scale, context).seconds
 

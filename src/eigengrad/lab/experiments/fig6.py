@@ -108,5 +108,7 @@ def _draw(folder: Path, cells: Cells) -> str:
                     axis.plot(times, errors, "o-", ms=3, color=colours[method], label=method)
             axis.set(title=f"d = {size}", xlabel="seconds of training")
         axes[0][0].set_ylabel("training error, %")
-        axes[0][-1].legend()
+        shown = [axis for axis in axes[0] if axis.lines]
+        if shown:
+            shown[-1].legend()
         return figures.save(figure, folder, "fig6")

@@ -41,7 +41,7 @@ WHITENING: dict[str, Method] = {
     "clip": _whitening("SVD-Clip", "clip", figures.BLUE),
     "power_iteration": _whitening("SVD-PI", "power_iteration", figures.ORANGE, degree=19),
     "taylor": _whitening("SVD-Taylor", "taylor", figures.RED, degree=9),
-    "exact": _whitening("Exact (divided differences)", "exact", figures.GREEN, ours=True),
+    "exact": _whitening("Exact (ours)", "exact", figures.GREEN, ours=True),
     "iternorm": Method("IterNorm", {"norm": "iternorm"}, figures.TEAL, ours=True),
     "batchnorm": Method("Batch norm", {"norm": "batchnorm", "group_size": 1}, figures.INK, ours=True),
 }
@@ -57,5 +57,5 @@ POOLING: dict[str, Method] = {
     "isqrt_cov": Method("Fast MPN-COV (iSQRT-COV)", {"pooling": "isqrt_cov"}, "#7a5195"),
     "svd_pi": Method("SVD-PI", {"pooling": "svd_pi"}, figures.ORANGE),
     "svd_taylor": Method("SVD-Taylor", {"pooling": "svd_taylor"}, figures.RED),
-    "exact": Method("Exact (divided differences)", {"pooling": "exact"}, figures.GREEN, ours=True),
+    "exact": Method("Exact (ours)", {"pooling": "exact"}, figures.GREEN, ours=True),
 }

@@ -87,7 +87,7 @@ class Table7(TrainedExperiment):
                 better("SVD-Taylor has a smaller error than clipping (MPN-COV)", rivals),
                 never_fails(
                     "(ours) The exact gradient by divided differences never fails",
-                    {"Exact": named["Exact (divided differences)"]},
+                    {"Exact": named["Exact (ours)"]},
                 ),
             ),
             (

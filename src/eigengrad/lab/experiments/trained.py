@@ -14,13 +14,15 @@ from typing import Any, ClassVar
 
 from ..data import load
 from ..report import Outcome
+from ..report.tables import conditions_text
 from ..sweeps import Grid, sweep
 from ..training import Config, Result
+from ..training.result import RESULT_FILE
 from .experiment import Context, Experiment, Plan
 from .presets import Preset, preset
 from .trials import Trials
 
-__all__ = ["Cells", "TrainedExperiment"]
+__all__ = ["Cells", "TrainedExperiment", "located"]
 
 #: (method, value of the group size or None) → its runs.
 Cells = dict[tuple[str, int | None], Trials]
@@ -45,19 +47,23 @@ class TrainedExperiment(Experiment):
 
     def preset(self, scale: str, context: Context) -> Preset:
         """The protocol at a scale, as far as the context does not change it."""
-        chosen = preset(self.protocol, scale, trials=context.trials, group_sizes=context.group_sizes)
-        for size in chosen.group_sizes:
+        chosen = preset(self.protocol, scale, trials=context.trials)
+        if context.group_sizes is None:
+            return chosen
+        if not chosen.group_sizes:
+            raise ValueError(f"{self.name}: got group sizes {context.group_sizes}, but its networks have no groups")
+        for size in context.group_sizes:
             if chosen.base.stem_width % size:
                 raise ValueError(
                     f"{self.name}: group size {size} does not divide the {chosen.base.stem_width} channels of the "
                     f"first layer at scale {scale!r}"
                 )
-        return chosen
+        return replace(chosen, group_sizes=context.group_sizes)
 
     def grid(self, scale: str, context: Context) -> Grid:
         """Methods × dimensions × seeds."""
         chosen = self.preset(scale, context)
-        root = None if context.data_root is None else str(_located(context.data_root, chosen.base.data))
+        root = None if context.data_root is None else str(located(context.data_root, chosen.base.data))
         return Grid(
             chosen.base.replace(data_root=root),
             self.methods(scale),
@@ -73,21 +79,23 @@ class TrainedExperiment(Experiment):
         """The runs, which of them are done, and how long the others will take."""
         chosen, configs = self.preset(scale, context), self.configs(scale, context)
         done = _finished(configs, context.runs)
-        left = len(configs) - len(done)
-        seconds, basis = chosen.seconds, "measured on one core of a 2.x GHz server"
+        waiting = [config.key() for config in configs if config.key() not in done]
+        seconds = chosen.seconds
+        basis = "one core of a 2.x GHz server without a GPU, where a run was measured"
         if done:
-            seconds = statistics.median(result.seconds for result in done)
+            seconds = statistics.median(result.seconds for result in done.values())
             basis = f"the median of the {len(done)} runs that are done"
-        methods = ", ".join(self.methods(scale))
-        conditions = "; ".join(f"{name}: {value}" for name, value in chosen.conditions().items())
+        conditions = conditions_text(chosen.conditions())
+        sizes = f"d = {', '.join(map(str, chosen.group_sizes))}; " if chosen.group_sizes else ""
         return Plan(
             [
-                f"{len(configs)} runs ({len(done)} done, {left} to go): {methods}",
-                f"d = {', '.join(map(str, chosen.group_sizes))}; {conditions}",
-                f"one run: about {seconds:,.0f} s on one core, {context.processes} at a time",
+                f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): {', '.join(self.methods(scale))}",
+                f"{sizes}{conditions}",
+                f"one run: about {seconds:,.0f} s, {context.processes} at a time",
             ],
-            left * seconds / context.processes,
+            len(waiting) * seconds / context.processes,
             basis,
+            dict.fromkeys(waiting, seconds / context.processes),
         )
 
     def train(self, scale: str, context: Context) -> list[Result]:
@@ -153,10 +161,11 @@ def _short(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
-def _finished(configs: Sequence[Config], runs: Path) -> list[Result]:
-    return [Result.load(runs / c.key()) for c in configs if (runs / c.key() / "result.json").exists()]
+def _finished(configs: Sequence[Config], runs: Path) -> dict[str, Result]:
+    keys = [config.key() for config in configs]
+    return {key: Result.load(runs / key) for key in keys if (runs / key / RESULT_FILE).exists()}
 
 
-def _located(root: Path, data: str) -> Path:
+def located(root: Path, data: str) -> Path:
     """``root`` itself, or its folder with the name of the data, so that one root can hold all of them."""
     return root / data if (root / data).is_dir() else root

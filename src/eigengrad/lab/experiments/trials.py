@@ -73,6 +73,16 @@ class Trials:
         times = [r.seconds_per_step for r in self.results if r.seconds_per_step is not None]
         return statistics.median(times) if times else None
 
+    @property
+    def largest_gradient(self) -> float | None:
+        """The largest norm of the gradient of the whole network in any step of any run."""
+        return max((r.gradient["norm_max"] for r in self.results if "norm_max" in r.gradient), default=None)
+
+    @property
+    def amplification(self) -> float | None:
+        """The largest entry that took the place of 1/(λi − λj); ``None`` where eigenvectors are not differentiated."""
+        return max((r.gradient["amplification"] for r in self.results if "amplification" in r.gradient), default=None)
+
     def mean_text(self) -> str | None:
         """``21.14 ± 0.20``: mean and standard deviation."""
         if self.mean is None:

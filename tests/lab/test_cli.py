@@ -1,0 +1,284 @@
+"""The command line, on real files and with real processes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import eigengrad
+from eigengrad.lab.cli import COMMANDS, app
+from eigengrad.lab.training import Result
+
+RUNNER = CliRunner()
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Run a command in a folder of its own: its exit code and all that it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def run(*arguments):
+        outcome = RUNNER.invoke(app, arguments)
+        assert outcome.exception is None or isinstance(outcome.exception, SystemExit), outcome.exception
+        return outcome.exit_code, outcome.output
+
+    return run
+
+
+def process(*arguments, cwd, env=ONE_THREAD):
+    return subprocess.Popen(
+        [sys.executable, "-m", "eigengrad.lab.cli", *arguments],
+        cwd=cwd,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+# Help -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
+def test_help_of_every_command_teaches_by_examples(call, command):
+    code, text = call(command, "--help")
+    assert code == 0
+    assert len(re.findall(rf"eigengrad {command}\b", text)) >= 2
+
+
+def test_help_without_a_command_names_them_all_and_is_misuse(call):
+    code, text = call()
+    assert code == 2
+    assert all(command.__name__ in text for command in COMMANDS)
+    assert call("--help")[0] == 0
+
+
+def test_version(call):
+    assert call("--version") == (0, f"eigengrad {eigengrad.__version__}\n")
+
+
+# Misuse: exit code 2, and a sentence ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "--norm", "foo"), "norm: got 'foo'; expected one of 'batchnorm', 'dbn'"),
+        (("train", "--group-size", "5", "--epochs", "1"), "group_size=5 does not divide num_features=32"),
+        (("train", "--lr", "-1"), "lr must be positive; got -1"),
+        (("train", "--epochs", "many"), "'--epochs'"),
+        (("train", "--data", "cifar10", "--data-root", "nowhere"), "nowhere"),
+        (("train", "--data", "cifar10"), "data_root must say where it is"),
+        (("sweep", "fig3"), "fig3 trains nothing"),
+        (("sweep", "table9"), "experiment: got 'table9'; expected one of"),
+        (("sweep", "table4", "--scale", "smoke", "--group-size", "5"), "group size 5 does not divide the 64 channels"),
+        (("sweep", "table4", "--scale", "smoke", "--trials", "0"), "'--trials'"),
+        (("sweep", "table4", "--scale", "smoke", "--backend", "cloud"), "backend: got 'cloud'; expected one of"),
+        (("reproduce", "fig3", "--scale", "huge"), "scale: got 'huge'; expected one of 'paper', 'small', 'smoke'"),
+        (("reproduce", "fig3", "figure4"), "experiment: got 'figure4'; expected one of"),
+        (("reproduce", "table4", "--scale", "small"), "Get cifar-10-python.tar.gz"),
+        (("reproduce",), "Missing argument"),
+        (("bench", "speed"), "no benchmark is called 'speed'; there are: whitening, eigh, pooling"),
+        (("compare", "--jobs", "0"), "'--jobs'"),
+        (("translate-nothing",), "No such command"),
+    ],
+)
+def test_misuse_is_explained(call, arguments, message):
+    code, text = call(*arguments)
+    assert code == 2
+    assert message in re.sub(r"\s+", " ", text)
+    assert "Traceback" not in text
+
+
+def test_what_cannot_be_written_is_said(call, tmp_path):
+    (tmp_path / "results").write_text("a file, not a folder")
+    code, text = call("train", "--epochs", "1")
+    assert code in (1, 2)
+    assert "results" in text
+    assert "Traceback" not in text
+
+
+# One run --------------------------------------------------------------------------------------------------------------
+
+
+def test_train_writes_a_result_and_does_not_repeat_it(call, tmp_path):
+    code, text = call("train", "--epochs", "1", "--subset", "200", "--out", "run", "--threads", "1")
+    assert code == 0
+    assert "best test error" in text
+    result = Result.load(tmp_path / "run")
+    assert result.succeeded
+    assert (result.config.epochs, result.config.subset, result.config.gradient) == (1, 200, "taylor")
+    before = (tmp_path / "run" / "result.json").stat().st_mtime_ns
+    assert call("train", "--epochs", "1", "--subset", "200", "--out", "run", "--threads", "1")[0] == 0
+    assert (tmp_path / "run" / "result.json").stat().st_mtime_ns == before
+    code, text = call("train", "--epochs", "2", "--subset", "200", "--out", "run")
+    assert code == 2  # another run is in that folder
+    assert "epochs" in text
+    assert call("train", "--epochs", "1", "--subset", "200", "--out", "run", "--fresh")[0] == 0
+    assert (tmp_path / "run" / "result.json").stat().st_mtime_ns > before
+
+
+def test_a_run_that_fails_has_exit_code_1_and_a_result_that_says_why(call, tmp_path):
+    code, text = call("train", "--epochs", "3", "--lr", "1e12", "--out", "run")
+    assert code == 1
+    assert "the run failed" in text
+    assert not Result.load(tmp_path / "run").succeeded
+
+
+def test_what_is_not_given_is_the_papers_protocol(call, tmp_path):
+    """On a tiny ImageFolder, which stands for ImageNet: the plan shows AlexNet and the schedule of MPN-COV."""
+    from PIL import Image
+
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            (tmp_path / "data" / split / name).mkdir(parents=True)
+            for number in range(3):
+                Image.new("RGB", (40, 40), (40 * number, 80, 120)).save(
+                    tmp_path / "data" / split / name / f"{number}.png"
+                )
+    arguments = ("--image-size", "63", "--width", "4", "--stem-width", "4", "--batch-size", "2")
+    code, text = call("train", "--data", "folder", "--data-root", "data", *arguments, "--dry-run")
+    assert code == 0
+    assert re.search(r"model +alexnet", text)
+    assert re.search(r"epochs +20\n", text)
+    assert re.search(r"pooling +svd_taylor", text)
+    assert "estimated time:" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]  # nothing was written
+
+
+# Experiments ----------------------------------------------------------------------------------------------------------
+
+
+def test_dry_runs_print_the_plan_and_the_time_and_write_nothing(call, tmp_path):
+    for arguments in (
+        ("sweep", "table4", "--scale", "small", "--data-root", "DIR", "--jobs", "2"),
+        ("reproduce", "all", "--scale", "paper"),
+        ("compare",),
+        ("bench", "eigh", "--threads", "1"),
+        ("train",),
+    ):
+        code, text = call(*arguments, "--dry-run")
+        assert code == 0
+        assert "estimated time:" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_time_of_runs_that_experiments_share_counts_once(call):
+    def total(*names):
+        text = call("reproduce", *names, "--scale", "small", "--jobs", "1", "--dry-run")[1]
+        number, unit = re.search(r"^estimated time: (\d+) (s|min|h)$", text, re.MULTILINE).groups()
+        return int(number) * {"s": 1, "min": 60, "h": 3600}[unit]
+
+    assert total("table3", "fig5") == total("table3")
+    assert total("table3", "table4") > total("table4")
+
+
+def test_reproduce_what_needs_no_training(call, tmp_path):
+    code, text = call("reproduce", "fig3", "fig4", "--scale", "smoke", "--results", "out")
+    assert code == 0
+    assert "confirmed: Taylor expansion turns the column by 5.71°" in text
+    page = tmp_path / "out" / "report" / "index.html"
+    assert page.resolve().as_uri() in text
+    assert "Figure 3" in page.read_text()
+    assert "Figure 4" in page.read_text()
+    assert (tmp_path / "out" / "fig3" / "smoke" / "README.md").exists()
+
+
+def test_sweep_then_reproduce_shares_the_runs(call, tmp_path):
+    """Table 3 and Figure 5 from the same three runs, which are done once."""
+    options = ("--scale", "smoke", "--trials", "1", "--jobs", "1", "--threads", "1")
+    code, text = call("sweep", "table3", *options)
+    assert code == 0, text
+    assert "3 runs (0 done, 3 to go)" in text
+    assert "3 runs are done: 3 succeeded, 0 failed" in text
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "results" / "runs").glob("*/result.json")}
+    assert len(files) == 3
+    code, text = call("reproduce", "table3", "fig5", *options)
+    assert code == 0, text
+    assert "3 runs (3 done, 0 to go)" in text
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    table = (tmp_path / "results" / "table3" / "smoke" / "table3.csv").read_text().splitlines()
+    assert len(table) == 4
+    assert all(
+        line.endswith('smoke,"digits (scikit-learn), 1,297 training images",convolutional network (stem 64),3,1,64')
+        for line in table[1:]
+    )
+    runs = json.loads((tmp_path / "results" / "table3" / "smoke" / "runs.json").read_text())
+    assert [run["outcome"] for run in runs] == ["succeeded"] * 3
+    assert all(len(run["curves"]["test_error"]) == 3 for run in runs)
+    page = (tmp_path / "results" / "report" / "index.html").read_text()
+    assert "table3-smoke" in page
+    assert "fig5-smoke" in page
+    assert page.index("table3-smoke") < page.index("fig5-smoke")
+
+
+def test_what_cannot_be_done_does_not_stop_the_others(call, tmp_path):
+    code, text = call("reproduce", "table4", "fig4", "--scale", "small", "--results", "out")
+    assert code == 1
+    assert "table4: cifar-10-batches-py" in text
+    assert (tmp_path / "out" / "fig4" / "small" / "outcome.json").exists()
+
+
+def test_ctrl_c_leaves_a_run_that_the_same_command_continues(tmp_path):
+    arguments = ("train", "--epochs", "60", "--subset", "640", "--out", "run", "--threads", "1")
+    running = process(*arguments, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "run").glob("**/*.pt")) and time.monotonic() < deadline:
+        assert running.poll() is None, running.communicate()[0]
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    text, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, text
+    assert "again" in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_compare_trains_every_method_and_writes_the_page(tmp_path):
+    running = process("compare", "--trials", "1", cwd=tmp_path)
+    text, _ = running.communicate(timeout=300)
+    assert running.returncode == 0, text
+    for method in ("SVD", "PI", "SVD-Clip", "SVD-PI", "SVD-Taylor", "Exact (ours)", "IterNorm", "Batch norm"):
+        assert method in text
+    page = tmp_path / "results" / "report" / "index.html"
+    assert page.resolve().as_uri() in text
+    assert "Every method on embedded data" in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["table4", "fig1b", "fig6", "fig7", "table5", "table6", "table7", "fig1a", "fig11"])
+def test_every_experiment_runs_at_the_smoke_scale(tmp_path_factory, name):
+    folder = tmp_path_factory.getbasetemp() / "smoke"  # one folder, so that runs are shared
+    folder.mkdir(exist_ok=True)
+    running = process("reproduce", name, "--scale", "smoke", "--trials", "1", "--threads", "1", cwd=folder)
+    text, _ = running.communicate(timeout=600)
+    assert running.returncode == 0, text
+    assert (folder / "results" / name / "smoke" / "outcome.json").exists()
+
+
+# Benchmarks -----------------------------------------------------------------------------------------------------------
+
+
+def test_bench_without_a_checkout_says_what_to_do(tmp_path):
+    """The package copied to where no benchmarks are, as an installed one is."""
+    shutil.copytree(Path(eigengrad.__file__).parent, tmp_path / "site" / "packages" / "eigengrad")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    environment = {**ONE_THREAD, "PYTHONPATH": str(tmp_path / "site" / "packages")}
+    running = process("bench", "eigh", cwd=elsewhere, env=environment)
+    text, _ = running.communicate(timeout=60)
+    assert running.returncode == 2, text
+    assert "benchmarks are not part of the installed package" in text
+    assert "Clone the repository" in text

@@ -1,0 +1,188 @@
+"""The report: what is written can be read again, and the page needs nothing but itself."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from eigengrad.lab.report import Finding, Outcome, Table, build_page, figures
+from eigengrad.lab.report.outcome import Figure
+
+CONDITIONS = {"scale": "small", "data": "CIFAR-10, 3,000 training images", "epochs": "5", "trials": "3"}
+TABLE = Table(
+    "numbers",
+    "Errors <of> methods & more",
+    ("method", "d", "paper", "ours"),
+    (("SVD", 4, "4.54 ± 0.08", 61.25), ("PI | Taylor", 8, None, 62.123456)),
+    CONDITIONS,
+    "A note.",
+)
+
+
+def draw(folder, name):
+    with figures.style() as plt:
+        figure, axes = plt.subplots(figsize=(4, 3))
+        axes.plot([0, 1], [1, 3], label="curve")
+        axes.legend()
+        return figures.save(figure, folder, name)
+
+
+def outcome(folder, experiment="table4", scale="small"):
+    return Outcome(
+        experiment,
+        f"Title of {experiment}",
+        scale,
+        {name: value for name, value in CONDITIONS.items() if name != "scale"},
+        "15 trials of 350 epochs.",
+        (TABLE,),
+        (Figure(draw(folder, "curves"), "Curves of <everything>."),),
+        (Finding("A claim of the paper", "confirmed", "3 of 3."), Finding("Another", "open", "Too few runs.")),
+        ("Something to know.",),
+        12.5,
+    )
+
+
+class Page(HTMLParser):
+    """What a browser would look at."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.addresses, self.ids, self.open, self.text, self.tags = [], [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "srcset", "data", "poster", "action"):
+                self.addresses.append((tag, value))
+            if name == "id":
+                self.ids.append(value)
+        if tag not in ("meta", "img", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_markdown_of_a_table_has_its_conditions_and_a_dash_for_what_does_not_exist():
+    text = TABLE.markdown()
+    assert "scale: small; data: CIFAR-10, 3,000 training images; epochs: 5; trials: 3" in text
+    assert "| SVD | 4 | 4.54 ± 0.08 | 61.25 |" in text
+    assert "| PI \\| Taylor | 8 | – | 62.12 |" in text
+
+
+def test_csv_of_a_table_has_the_conditions_in_every_row_and_all_digits():
+    rows = list(csv.DictReader(io.StringIO(TABLE.csv())))
+    assert [row["ours"] for row in rows] == ["61.25", "62.123456"]
+    assert rows[1]["paper"] == ""
+    assert all(row[name] == value for row in rows for name, value in CONDITIONS.items())
+
+
+def test_a_row_of_the_wrong_length_is_refused():
+    with pytest.raises(ValueError, match="row 1 has 1 cells; expected 2"):
+        Table("t", "T", ("a", "b"), ((1, 2), (3,)))
+
+
+def test_a_verdict_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="'maybe'; expected one of confirmed, not confirmed, open"):
+        Finding("c", "maybe", "e")
+
+
+def test_an_outcome_is_read_as_it_was_written(tmp_path):
+    written = outcome(tmp_path)
+    readme = written.write(tmp_path)
+    assert Outcome.load(tmp_path) == written
+    text = readme.read_text()
+    for part in ("15 trials of 350 epochs", "61.25", "**confirmed**: A claim", "(curves.png)", "Something to know"):
+        assert part in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "README.md",
+        "curves.png",
+        "curves.svg",
+        "numbers.csv",
+        "outcome.json",
+    ]
+
+
+@pytest.mark.parametrize("damage", ["{", '{"experiment": "table4"}', "\x00"])
+def test_a_damaged_outcome_is_named_and_does_not_stop_the_page(tmp_path, damage):
+    folder = tmp_path / "table4" / "small"
+    outcome(folder).write(folder)
+    broken = tmp_path / "table3" / "small"
+    broken.mkdir(parents=True)
+    (broken / "outcome.json").write_text(damage)
+    with pytest.raises(ValueError, match=re.escape(str(broken / "outcome.json"))):
+        Outcome.load(broken)
+    text = build_page(tmp_path).read_text()
+    assert str(broken / "outcome.json") in text
+    assert "Title of table4" in text
+
+
+def test_the_page_needs_nothing_but_itself(tmp_path):
+    for experiment, scale in (("table4", "small"), ("table4", "smoke"), ("fig3", "small")):
+        folder = tmp_path / experiment / scale
+        outcome(folder, experiment, scale).write(folder)
+    path = build_page(tmp_path, ["fig3", "table4"])
+    assert path == tmp_path / "report" / "index.html"
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.open == []  # every element is closed
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    images = [value for tag, value in page.addresses if tag == "img"]
+    assert len(images) == 3
+    assert all(value.startswith(("data:image/svg+xml;base64,", "data:image/png;base64,")) for value in images)
+    links = [value for tag, value in page.addresses if tag == "a"]
+    assert links
+    assert all(link.startswith("#") and link[1:] in page.ids for link in links)
+    assert len(page.ids) == len(set(page.ids)) == 3
+    assert not re.search(r"url\(|@import|https?://", text)
+
+
+def test_the_page_shows_numbers_conditions_and_verdicts_in_the_order_of_the_paper(tmp_path):
+    for experiment in ("table4", "fig3"):
+        folder = tmp_path / experiment / "small"
+        outcome(folder, experiment).write(folder)
+    page = Page(build_page(tmp_path, ["fig3", "table4"]).read_text())
+    text = " ".join(page.text)
+    for part in ("61.25", "62.12", "4.54 ± 0.08", "epochs: 5", "trials: 3", "15 trials of 350 epochs", "confirmed"):
+        assert part in text
+    assert "Errors <of> methods & more" in text  # escaped in the file, plain for the reader
+    assert page.ids == ["fig3-small", "table4-small"]
+
+
+def test_a_large_drawing_is_embedded_as_a_picture_and_a_missing_one_is_said(tmp_path):
+    folder = tmp_path / "fig3" / "small"
+    outcome(folder).write(folder)
+    (folder / "curves.svg").write_text("<svg>" + " " * 300_000 + "</svg>")
+    assert "data:image/png;base64," in build_page(tmp_path).read_text()
+    (folder / "curves.svg").unlink()
+    (folder / "curves.png").unlink()
+    assert "image missing" in build_page(tmp_path).read_text()
+
+
+def test_a_page_of_nothing_says_how_to_begin(tmp_path):
+    assert "eigengrad reproduce" in build_page(tmp_path).read_text()
+
+
+def test_a_figure_drawn_twice_is_the_same_file_and_small(tmp_path):
+    draw(tmp_path / "a", "f")
+    draw(tmp_path / "b", "f")
+    for ending in ("png", "svg"):
+        first, second = ((tmp_path / which / f"f.{ending}").read_bytes() for which in "ab")
+        assert first == second
+        assert len(first) < 200_000
+
+
+def test_writing_again_replaces_the_outcome(tmp_path):
+    first = outcome(tmp_path)
+    first.write(tmp_path)
+    replace(first, notes=("Another note.",)).write(tmp_path)
+    assert Outcome.load(tmp_path).notes == ("Another note.",)
+    assert not list(tmp_path.glob("*.part"))
