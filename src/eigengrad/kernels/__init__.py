@@ -62,7 +62,7 @@ class Eigensolvers(NamedTuple):
 
     jacobi: Callable[[int, int, int, int, int, int], int]
     lanes: Callable[[int, int, int, int, int, int], int]
-    rows: Callable[[int, int, int, int, int, int], int]
+    divided: Callable[[int, int, int, int, int, int], int]
 
 
 @functools.cache
@@ -71,8 +71,8 @@ def eigensolvers(dtype: torch.dtype) -> Eigensolvers:
     from . import eigh
 
     if dtype == torch.float32:
-        return Eigensolvers(eigh.jacobi32, eigh.lanes32, eigh.rows32)
-    return Eigensolvers(eigh.jacobi64, eigh.lanes64, eigh.rows64)
+        return Eigensolvers(eigh.jacobi32, eigh.lanes32, eigh.divided32)
+    return Eigensolvers(eigh.jacobi64, eigh.lanes64, eigh.divided64)
 
 
 class TaylorKernels(NamedTuple):

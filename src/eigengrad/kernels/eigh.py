@@ -1,8 +1,8 @@
 """The eigensolvers from addresses: one entry a kernel and number type.
 
 Each takes the addresses of A (b, n, n), L (b, n) and V (b, n, n), all contiguous, and works on the matrices ``first``
-to ``last``. A's lower triangles are read; L gets the eigenvalues, ascending, and V the eigenvectors as rows. The result is
-the sum of 1, if some matrix was not finite, and 2, if some did not converge.
+to ``last``. A's lower triangles are read; L gets the eigenvalues, ascending, and V the eigenvectors as rows. The result
+is the sum of 1, if some matrix was not finite, and 2, if some did not converge.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from numba import carray
 
 from .addresses import pointer
 from .compiled import compiled
+from .eigh_divided import eigh_divided
 from .eigh_lanes import eigh_lanes
-from .eigh_rows import eigh_rows
 from .jacobi import jacobi
-from .vectors import FLOAT32, FLOAT64, WIDE64
+from .vectors import FLOAT32, FLOAT64, THIN32
 
-__all__ = ["jacobi32", "jacobi64", "lanes32", "lanes64", "rows32", "rows64"]
+__all__ = ["divided32", "divided64", "jacobi32", "jacobi64", "lanes32", "lanes64"]
 
 
 @compiled
@@ -57,14 +57,14 @@ def lanes64(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
 
 
 @compiled
-def rows32(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
-    """:func:`.eigh_rows.eigh_rows` of float32: n ≥ 2."""
+def divided32(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.eigh_divided.eigh_divided` of float32: n ≥ 2."""
     matrices, values, vectors = _arrays(A, L, V, last, n, np.float32)
-    return eigh_rows(FLOAT32(), WIDE64(), matrices, values, vectors, first, last, n)
+    return eigh_divided(FLOAT32(), THIN32(), FLOAT64(), matrices, values, vectors, first, last, n)
 
 
 @compiled
-def rows64(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
-    """:func:`.eigh_rows.eigh_rows` of float64: n ≥ 2."""
+def divided64(A: int, L: int, V: int, first: int, last: int, n: int) -> int:
+    """:func:`.eigh_divided.eigh_divided` of float64: n ≥ 2."""
     matrices, values, vectors = _arrays(A, L, V, last, n, np.float64)
-    return eigh_rows(FLOAT64(), FLOAT64(), matrices, values, vectors, first, last, n)
+    return eigh_divided(FLOAT64(), FLOAT64(), FLOAT64(), matrices, values, vectors, first, last, n)

@@ -38,9 +38,12 @@ _SWEEPS = 15
 
 
 @compiled
-def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any) -> Any:
-    """(cos, sin, tan·a) of the rotation that zeroes a = a_pq between the diagonal entries p and q."""
-    one, half = splat(lanes, 1.0), splat(lanes, 0.5)
+def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any, negligible: Any) -> Any:
+    """(cos, sin, tan·a) of the rotation that zeroes a = a_pq between the diagonal entries p and q.
+
+    ``tiny`` keeps the square root from zero; a ``negligible`` a, next to which it would count, is dropped instead.
+    """
+    zero, one, half = splat(lanes, 0.0), splat(lanes, 1.0), splat(lanes, 0.5)
     gap, twice = q - p, a + a
     y, k = reciprocal_root(fma(gap, gap, fma(twice, twice, tiny)))
     over_h = y * k
@@ -50,7 +53,8 @@ def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any) -> 
     cos = cos2 * over_cos
     sin = copy_sign(one, gap) * (a * over_h) * over_cos
     excess = half * fma(cos, cos, fma(sin, sin, -one))  # back to unit length, lost to the estimates
-    cos, sin = fma(-excess, cos, cos), fma(-excess, sin, sin)
+    nothing = absolute(a) <= negligible
+    cos, sin = select(nothing, one, fma(-excess, cos, cos)), select(nothing, zero, fma(-excess, sin, sin))
     return cos, sin, sin * over_cos * a
 
 
@@ -80,6 +84,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     single = L.itemsize == 4
     tiny, root_tiny = splat(lanes, 1e-30 if single else 1e-290), splat(lanes, 1e-15 if single else 1e-145)
+    negligible = splat(lanes, 1e-11 if single else 1e-130)
     close = splat(lanes, 1e-15 if single else 1e-32)
     block, pairs = aligned(lanes, 16 * W), aligned(lanes, 32 * W)
     offsets = np.empty(W, np.int64)
@@ -108,7 +113,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
         for _ in range(_SWEEPS):
             if not any_lane(off > limit):
                 break
-            cos, sin, t = _rotation(lanes, a, d, ad, tiny, root_tiny)
+            cos, sin, t = _rotation(lanes, a, d, ad, tiny, root_tiny, negligible)
             a, d, ad = a - t, d + t, zero
             ab, bd = _turn(cos, sin, ab, bd)
             ac, cd = _turn(cos, sin, ac, cd)
@@ -116,7 +121,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             a1, d1 = _turn(cos, sin, a1, d1)
             a2, d2 = _turn(cos, sin, a2, d2)
             a3, d3 = _turn(cos, sin, a3, d3)
-            cos, sin, t = _rotation(lanes, b, c, bc, tiny, root_tiny)
+            cos, sin, t = _rotation(lanes, b, c, bc, tiny, root_tiny, negligible)
             b, c, bc = b - t, c + t, zero
             ab, ac = _turn(cos, sin, ab, ac)
             bd, cd = _turn(cos, sin, bd, cd)
@@ -124,7 +129,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             b1, c1 = _turn(cos, sin, b1, c1)
             b2, c2 = _turn(cos, sin, b2, c2)
             b3, c3 = _turn(cos, sin, b3, c3)
-            cos, sin, t = _rotation(lanes, a, c, ac, tiny, root_tiny)
+            cos, sin, t = _rotation(lanes, a, c, ac, tiny, root_tiny, negligible)
             a, c, ac = a - t, c + t, zero
             ab, bc = _turn(cos, sin, ab, bc)
             ad, cd = _turn(cos, sin, ad, cd)
@@ -132,7 +137,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             a1, c1 = _turn(cos, sin, a1, c1)
             a2, c2 = _turn(cos, sin, a2, c2)
             a3, c3 = _turn(cos, sin, a3, c3)
-            cos, sin, t = _rotation(lanes, b, d, bd, tiny, root_tiny)
+            cos, sin, t = _rotation(lanes, b, d, bd, tiny, root_tiny, negligible)
             b, d, bd = b - t, d + t, zero
             ab, ad = _turn(cos, sin, ab, ad)
             bc, cd = _turn(cos, sin, bc, cd)
@@ -140,7 +145,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             b1, d1 = _turn(cos, sin, b1, d1)
             b2, d2 = _turn(cos, sin, b2, d2)
             b3, d3 = _turn(cos, sin, b3, d3)
-            cos, sin, t = _rotation(lanes, a, b, ab, tiny, root_tiny)
+            cos, sin, t = _rotation(lanes, a, b, ab, tiny, root_tiny, negligible)
             a, b, ab = a - t, b + t, zero
             ac, bc = _turn(cos, sin, ac, bc)
             ad, bd = _turn(cos, sin, ad, bd)
@@ -148,7 +153,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             a1, b1 = _turn(cos, sin, a1, b1)
             a2, b2 = _turn(cos, sin, a2, b2)
             a3, b3 = _turn(cos, sin, a3, b3)
-            cos, sin, t = _rotation(lanes, c, d, cd, tiny, root_tiny)
+            cos, sin, t = _rotation(lanes, c, d, cd, tiny, root_tiny, negligible)
             c, d, cd = c - t, d + t, zero
             ac, ad = _turn(cos, sin, ac, ad)
             bc, bd = _turn(cos, sin, bc, bd)

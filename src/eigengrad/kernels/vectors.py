@@ -27,7 +27,7 @@ from .compiled import compiled
 __all__ = [
     "FLOAT32",
     "FLOAT64",
-    "WIDE64",
+    "THIN32",
     "Lanes",
     "absolute",
     "aligned",
@@ -36,10 +36,12 @@ __all__ = [
     "copy_sign",
     "fma",
     "horizontal_sum",
+    "lane_numbers",
     "larger",
     "load",
     "narrow",
     "power_of_two_inverse",
+    "reciprocal",
     "reciprocal_root",
     "restore_denormals",
     "root",
@@ -199,7 +201,7 @@ def _tag(name: str, dtype: Any, width: int) -> Any:
 
 FLOAT32 = _tag("FLOAT32", types.float32, BYTES // 4)
 FLOAT64 = _tag("FLOAT64", types.float64, BYTES // 8)
-WIDE64 = _tag("WIDE64", types.float64, BYTES // 4)  # as many as FLOAT32 has, in two registers
+THIN32 = _tag("THIN32", types.float32, BYTES // 8)  # as many as FLOAT64 has, in half a register
 
 
 @intrinsic
@@ -208,6 +210,16 @@ def width(typing_context: Any, lanes: Any) -> Any:
     return types.intp(lanes), lambda context, builder, signature, arguments: context.get_constant(
         types.intp, signature.args[0].width
     )
+
+
+@intrinsic
+def lane_numbers(typing_context: Any, lanes: Any) -> Any:
+    """0, 1, … W − 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(lanes.vector.llvm, [float(w) for w in range(lanes.width)])
+
+    return lanes.vector(lanes), generate
 
 
 @intrinsic
@@ -344,7 +356,7 @@ def reciprocal_root(typing_context: Any, value: Any) -> Any:
         x = arguments[0]
         if AVX512:
             half, three_halves = value.constant(0.5), value.constant(1.5)
-            y, half_x = _estimate(builder, value, x), builder.fmul(x, half)
+            y, half_x = _estimate(builder, value, x, "rsqrt14"), builder.fmul(x, half)
             for last in (True,) if value.bytes == 4 else (False, True):
                 product = builder.fmul(half_x, y)
                 k = value.intrinsic(builder, "fma", builder.fneg(product), y, three_halves)
@@ -357,12 +369,29 @@ def reciprocal_root(typing_context: Any, value: Any) -> Any:
     return types.UniTuple(value, 2)(value), generate
 
 
-def _estimate(builder: Any, vector: Vector, x: Any) -> Any:
-    """The CPU's 14-bit estimate of 1/√x, register by register."""
+@intrinsic
+def reciprocal(typing_context: Any, value: Any) -> Any:
+    """1/x to an ulp or two, for x neither zero nor denormal: by Newton steps from an estimate where that is faster."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, one = arguments[0], value.constant(1.0)
+        if not AVX512:
+            return builder.fdiv(one, x)
+        y = _estimate(builder, value, x, "rcp14")
+        for _ in range(value.bytes // 4):
+            error = value.intrinsic(builder, "fma", builder.fneg(x), y, one)
+            y = value.intrinsic(builder, "fma", y, error, y)
+        return y
+
+    return value(value), generate
+
+
+def _estimate(builder: Any, vector: Vector, x: Any, what: str) -> Any:
+    """The CPU's 14-bit estimate of 1/√x ("rsqrt14") or 1/x ("rcp14"), register by register."""
     n = min(vector.width, 64 // vector.bytes)
     register, mask = ir.VectorType(_LLVM[vector.dtype], n), ir.IntType(max(8, n))
     letter = "s" if vector.bytes == 4 else "d"
-    name = f"llvm.x86.avx512.rsqrt14.p{letter}.{8 * n * vector.bytes}"
+    name = f"llvm.x86.avx512.{what}.p{letter}.{8 * n * vector.bytes}"
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(register, [register, register, mask]), name
     )

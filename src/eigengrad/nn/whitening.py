@@ -63,15 +63,16 @@ def whitening_matrix(
     gradient = default_gradient(whitening) if gradient is None else gradient
     if whitening == "zca" and gradient == "exact":
         return matrix_inv_sqrt(covariance, eps=eps)
+    M = add_to_diagonal(covariance, eps)  # the rules see λ + ε, as in the paper
     if gradient == _PI:
-        L, V = power_iteration(add_to_diagonal(covariance, eps), covariance.shape[-1])
+        L, V = power_iteration(M, covariance.shape[-1])
     else:
         rule = Exact() if gradient == _SVD else resolve(gradient)
-        L, V = eigh(covariance, gradient=rule)
+        L, V = eigh(M, gradient=rule)
         if isinstance(rule, PowerIteration):
             kept = rule.kept(L.detach(), V.detach())
             V = V * kept.unsqueeze(-2)
-        L, V = (L + eps).flip(-1), V.flip(-1)
+        L, V = L.flip(-1), V.flip(-1)
     scaled = V.mT * L.clamp(min=eps).rsqrt().unsqueeze(-1)
     return scaled if whitening == "pca" else precise_matmul(V, scaled)
 

@@ -47,7 +47,8 @@ def suits(A: Tensor) -> bool:
 def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of matrices that :func:`suits`; LinAlgError where one is not finite or fails."""
     if torch.compiler.is_compiling():
-        return _eigh_operator(A, UPLO)
+        L, V = _eigh_operator(A, UPLO)
+        return L, V
     M = (A if UPLO == "L" else A.mT).contiguous()
     L, V = _outputs(M)
     n = M.shape[-1]
@@ -95,4 +96,4 @@ def _plan(n: int, batch: int, dtype: torch.dtype) -> _Plan:
         return _Plan(solvers.jacobi, wide, 0.04 * scale)
     if n <= 16 or (n <= 40 and batch >= 4):
         return _Plan(solvers.lanes, wide, 2.5e-4 * n**3 * scale)
-    return _Plan(solvers.rows, 1, 2e-4 * n**3 * scale)
+    return _Plan(solvers.divided, 1, 2e-4 * n**3 * scale)
