@@ -52,8 +52,9 @@ class Fig1a(Experiment):
         """Sample the smallest gaps, count, and check the sampler against matrices that are really drawn."""
         start = time.perf_counter()
         dimensions, matrices = _size(scale)
-        gaps = _sample(dimensions, matrices, context)
-        checks = _checks(scale, gaps, context)
+        jobs = 1 if scale == "smoke" else context.processes  # a process takes longer to start than so little to do
+        gaps = _sample(dimensions, matrices, jobs, context)
+        checks = _checks(gaps, jobs)
         span = f"{len(dimensions)} dimensions from {dimensions[0]} to {dimensions[-1]}"
         conditions = {"matrices": f"{matrices:,} for each of {span}", "points": "n = 2d, rows centred"}
         tables = [_probabilities(key, gaps, {"scale": scale, **conditions}) for key in READINGS]
@@ -106,12 +107,12 @@ def _check_seconds(scale: str) -> float:
     return 1.0 if scale == "smoke" else 30.0
 
 
-def _sample(dimensions: tuple[int, ...], matrices: int, context: Context) -> dict[int, Any]:
+def _sample(dimensions: tuple[int, ...], matrices: int, jobs: int, context: Context) -> dict[int, Any]:
     """Smallest gaps of X Xᵀ, entries of variance 1, by dimension. The largest go first, so that no process idles."""
     order = sorted(dimensions, reverse=True)
     tasks = [(d, min(CHUNK, matrices - first), first) for d in order for first in range(0, matrices, CHUNK)]
     samples: dict[int, list[Any]] = {d: [] for d in dimensions}
-    for (d, _, first), part in zip(tasks, starmap(_task, tasks, context.processes), strict=True):
+    for (d, _, first), part in zip(tasks, starmap(_task, tasks, jobs), strict=True):
         samples[d].append(part)
         if first + CHUNK >= matrices:
             context.say(f"d = {d}: {matrices:,} matrices")
@@ -126,14 +127,14 @@ def _check_task(d: int, count: int, entries: str) -> Any:
     return dense_smallest_gaps(d, 2 * d, count, np.random.default_rng([2, d]), entries=entries)
 
 
-def _checks(scale: str, gaps: dict[int, Any], context: Context) -> list[tuple[Any, ...]]:
+def _checks(gaps: dict[int, Any], jobs: int) -> list[tuple[Any, ...]]:
     from scipy.stats import ks_2samp  # type: ignore[import-untyped]
 
     drawn = [(d, len(gaps[d]), "normal") for d in CHECKS if d in gaps]
     if SENTENCE in gaps:
         drawn.append((SENTENCE, len(gaps[SENTENCE]), "uniform"))
     rows: list[tuple[Any, ...]] = []
-    for (d, count, entries), dense in zip(drawn, starmap(_check_task, drawn, context.processes), strict=True):
+    for (d, count, entries), dense in zip(drawn, starmap(_check_task, drawn, jobs), strict=True):
         model = gaps[d] * (1 / 12 if entries == "uniform" else 1.0)
         p = float(ks_2samp(model, dense).pvalue)
         if entries == "uniform":
