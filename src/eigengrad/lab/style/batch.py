@@ -1,0 +1,59 @@
+"""One picture or a folder of them: which files are read, which are written, and what becomes of the broken ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .images import PictureError, find_pictures, refuse_output
+
+__all__ = ["Job", "jobs", "run"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A picture to read, and where to write what becomes of it."""
+
+    content: Path
+    output: Path
+
+
+def jobs(content: Path, output: Path) -> list[Job]:
+    """A picture to a file; or the pictures in a folder to files of the same name, as PNG, in another folder.
+
+    Raises:
+        PictureError: if there is nothing to read, or an output would overwrite an input or has an unknown ending.
+    """
+    if not content.is_dir():
+        refuse_output(output, [content])
+        return [Job(content, output)]
+    found = find_pictures(content)
+    if not found:
+        raise PictureError(f"{content}: there are no pictures in this folder")
+    if output.is_file():
+        raise PictureError(f"{output}: {content} is a folder, so the output must be a folder too; this is a file")
+    stems = [path.stem for path in found]
+    # photo.jpg and photo.png become photo.jpg.png and photo.png.png, not one file that is written twice.
+    names = [path.name if stems.count(path.stem) > 1 else path.stem for path in found]
+    planned = [Job(path, output / f"{name}.png") for path, name in zip(found, names, strict=True)]
+    for job in planned:
+        refuse_output(job.output, found)
+    return planned
+
+
+def run(work: Callable[[Job], None], planned: Sequence[Job], complain: Callable[[str], None]) -> int:
+    """Do all the work. A job that fails is named, and the others are done all the same.
+
+    Returns:
+        How many failed.
+    """
+    failed = 0
+    for job in planned:
+        try:
+            work(job)
+        except (PictureError, ValueError) as error:
+            named = str(job.content) in str(error)
+            complain(str(error) if named else f"{job.content}: {error}")
+            failed += 1
+    return failed

@@ -1,0 +1,205 @@
+"""Encoders that turn a picture into feature maps, and decoders that turn them back: the architecture, as data.
+
+All families follow VGG: blocks of 3×3 convolutions, each block at half the resolution of the one before. The encoder of
+level L ends with the first convolution of block L, and the decoder of level L runs the same way back. What differs is
+in a :class:`Family`; how wide the layers are is in the weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Chain", "Codec", "Family", "Level", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer: a convolution by its name, or a change of resolution."""
+
+    kind: Literal["convolution", "halve", "double"]
+    name: str = ""
+    kernel: int = 3
+    relu: bool = True
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a family of encoders and decoders is built, and how its files and parameters are called.
+
+    Args:
+        name: for messages.
+        blocks: how many convolutions each block of the encoder has, shallow to deep. The last block needs one only.
+        encoder, decoder: file names, with ``{level}`` for the level.
+        encoder_prefix, decoder_prefix: what the names of the parameters in those files begin with.
+        names: ``conv{block}{index}`` or the like, or "sequential" for the numbers that the layers have in a
+            ``torch.nn.Sequential`` of padding, convolution, rectifier, and changes of resolution.
+        color: the name of a 1×1 convolution from RGB to what the first layer expects, in front of the encoder; or None.
+        rectified_output: whether the decoder ends with a rectifier.
+    """
+
+    name: str
+    blocks: tuple[int, ...]
+    encoder: str
+    decoder: str
+    encoder_prefix: str = ""
+    decoder_prefix: str = ""
+    names: str = "conv{block}{index}"
+    color: str | None = None
+    rectified_output: bool = False
+
+    @classmethod
+    def from_json(cls, text: str) -> Family:
+        """Of a description as :meth:`to_json` writes it.
+
+        Raises:
+            ValueError: naming what is missing, unknown or of the wrong kind.
+        """
+        try:
+            entries = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"it is not JSON: {error}") from error
+        known = {field.name for field in fields(cls)}
+        if not isinstance(entries, dict):
+            raise ValueError(f"it must be an object with the entries {', '.join(sorted(known))}")
+        if unknown := set(entries) - known:
+            raise ValueError(f"unknown entries {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
+        try:
+            family = cls(**{**entries, "blocks": tuple(int(count) for count in entries["blocks"])})
+            family.encoder.format(level=1), family.decoder.format(level=1), family.names.format(block=1, index=1)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ValueError(
+                f"it must have name, blocks, encoder and decoder, as in its documentation: {error}"
+            ) from error
+        return family
+
+    def to_json(self) -> str:
+        """For a file ``codec.json`` beside the weights."""
+        return json.dumps(asdict(self), indent=1)
+
+    @property
+    def depth(self) -> int:
+        """The deepest level."""
+        return len(self.blocks)
+
+    def encoder_steps(self, level: int) -> Iterator[Step]:
+        """From the picture to the features of a level."""
+        if self.color is not None:
+            yield Step("convolution", self.color, kernel=1, relu=False)
+        for block in range(1, level + 1):
+            for index in range(1, (self.blocks[block - 1] if block < level else 1) + 1):
+                yield Step("convolution", f"conv{block}{index}")
+            if block < level:
+                yield Step("halve")
+
+    def decoder_steps(self, level: int) -> Iterator[Step]:
+        """From the features of a level to the picture."""
+        for block in range(level, 0, -1):
+            for index in range(self.blocks[block - 1] if block < level else 1, 0, -1):
+                last = block == index == 1
+                yield Step("convolution", f"conv{block}{index}", relu=self.rectified_output or not last)
+            if block > 1:
+                yield Step("double")
+
+    def parameter_names(self, part: Literal["encoder", "decoder"], level: int) -> dict[str, str]:
+        """What the file calls each convolution: from our name to the file's, without ``.weight`` or ``.bias``."""
+        steps = list(self.encoder_steps(level) if part == "encoder" else self.decoder_steps(level))
+        prefix = (self.encoder_prefix if part == "encoder" else self.decoder_prefix).format(level=level)
+        names: dict[str, str] = {}
+        position = 0
+        for step in steps:
+            if step.kind != "convolution":
+                position += 1
+                continue
+            padded = int(step.kernel > 1)
+            if self.names == "sequential":
+                names[step.name] = f"{prefix}{position + padded}"
+            elif step.name == self.color:
+                names[step.name] = f"{prefix}{step.name}"
+            else:
+                block, index = step.name[4], step.name[5:]
+                names[step.name] = prefix + self.names.format(block=block, index=index)
+            position += padded + 1 + int(step.relu)
+        return names
+
+
+class Chain(nn.Module):
+    """The layers of an encoder or decoder, one after the other.
+
+    Pictures are continued by reflection, so borders look like the rest. Halving takes the largest of 2×2, doubling
+    repeats: sizes must be multiples of :attr:`stride`, which :mod:`~eigengrad.lab.style.stylize` sees to.
+
+    Args:
+        steps: the layers.
+        widths: input and output channels of each convolution, by name.
+    """
+
+    def __init__(self, steps: Iterator[Step], widths: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__()
+        self.steps = tuple(steps)
+        self.convolutions = nn.ModuleDict(
+            {s.name: nn.Conv2d(*widths[s.name], s.kernel) for s in self.steps if s.kind == "convolution"}
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C', H', W')."""
+        for step in self.steps:
+            if step.kind == "halve":
+                x = functional.max_pool2d(x, 2)
+            elif step.kind == "double":
+                x = functional.interpolate(x, scale_factor=2, mode="nearest")
+            else:
+                x = functional.pad(x, (1, 1, 1, 1), mode="reflect") if step.kernel == 3 else x
+                x = self.convolutions[step.name](x)
+                x = functional.relu(x, inplace=not x.requires_grad) if step.relu else x
+        return x
+
+    @property
+    def stride(self) -> int:
+        """How many pixels of the finer side one position of the coarser side stands for, in each direction."""
+        return int(2 ** sum(step.kind != "convolution" for step in self.steps))
+
+    @property
+    def reach(self) -> int:
+        """How many pixels away something can be and still have an influence, as a multiple of the stride."""
+        fine_to_coarse = self.steps if any(s.kind == "halve" for s in self.steps) else self.steps[::-1]
+        pixels, scale = 0, 1
+        for step in fine_to_coarse:
+            if step.kind == "convolution":
+                pixels += scale * (step.kernel // 2)
+            else:
+                scale *= 2
+        return -(-pixels // scale) * scale
+
+
+@dataclass(frozen=True)
+class Level:
+    """An encoder with the decoder that inverts it."""
+
+    encoder: Chain
+    decoder: Chain
+    channels: int
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The levels of a family that there are weights for, by number: 1 is the shallowest."""
+
+    name: str
+    levels: Mapping[int, Level]
+
+    def require(self, level: int) -> Level:
+        """The level of this number.
+
+        Raises:
+            ValueError: if there is none, naming those there are.
+        """
+        if level not in self.levels:
+            there = ", ".join(str(number) for number in sorted(self.levels))
+            raise ValueError(f"levels: {self.name} has no level {level}; it has {there}")
+        return self.levels[level]

@@ -1,0 +1,121 @@
+"""A picture in the colours of another: whitening and colouring of its pixels, for pictures of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..._arguments import require_number
+from ...errors import choose
+from .color_spaces import SPACES
+from .gamut import GamutCurve
+from .images import Picture
+from .moments import Moments, whiten_color_map
+
+__all__ = ["Palette", "transfer_colors"]
+
+PIECE = 1 << 16  # pixels at a time: they stay in the cache, and float32 sums of so many are accurate
+SAMPLE = 1 << 18  # pixels are enough to tell how far out of the gamut a picture goes
+EPS = 1e-6  # about the variance of rounding to 8 bits, 1/(12·255²), in units of colours from 0 to 1
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of a picture: their mean and covariance in a colour space."""
+
+    space: str
+    moments: Moments
+
+    @classmethod
+    def of(cls, picture: Picture, *, space: str = "rgb", mask: Tensor | None = None) -> Palette:
+        """Of the pixels, each counting as much as it is opaque and ``mask`` (H, W), from 0 to 1, says.
+
+        Raises:
+            ValueError: if no pixel counts.
+        """
+        if space not in SPACES:
+            raise choose("space", space, SPACES)
+        pixels, weights = picture.pixels.flatten(1), _weights(picture, mask)
+
+        def moments_of(piece: slice) -> Moments:
+            colours = SPACES[space].of_rgb(pixels[:, piece]).unsqueeze(0)
+            return Moments.of(colours, None if weights is None else weights[piece])
+
+        moments = Moments.merge(_in_pieces(moments_of, pixels.shape[1]))
+        if moments.weight < 1:
+            raise ValueError("Palette: no pixel counts; expected a mask, or opacity, that is not zero everywhere")
+        return cls(space, moments)
+
+
+def transfer_colors(
+    content: Picture, palette: Palette, *, strength: float = 1.0, mask: Tensor | None = None
+) -> Picture:
+    """The content in the colours of the palette.
+
+    The linear map of :func:`eigengrad.nn.functional.color_transfer`, from exact statistics of all pixels. Colours
+    that no screen has are brought back by a :class:`GamutCurve`. The content's own palette gives the content back, bit
+    for bit.
+
+    Args:
+        content: whose colours are changed. Its transparency is kept.
+        palette: whose mean and covariance it gets.
+        strength: 0 gives the content back, 1 is the full transfer.
+        mask: (H, W) from 0 to 1: where, and of which pixels the statistics are taken. None is everywhere.
+    """
+    require_number("transfer_colors", "strength", strength)
+    space = SPACES[palette.space]
+    own = Palette.of(content, space=palette.space, mask=mask)
+    change = whiten_color_map(own.moments, palette.moments, content_eps=EPS, style_eps=EPS).blend(strength)
+    pixels, weights = content.pixels.flatten(1), None if mask is None else mask.flatten()
+
+    def recolour(colours: Tensor, where: slice) -> Tensor:
+        changed = space.to_rgb(change(space.of_rgb(colours).unsqueeze(0)).squeeze(0))
+        return changed if weights is None else torch.lerp(colours, changed, weights[where])
+
+    sample = slice(None, None, max(1, pixels.shape[1] // SAMPLE))
+    curve = GamutCurve.fit(recolour(pixels[:, sample], sample))
+    result = torch.empty_like(pixels)
+
+    def finish(piece: slice) -> None:
+        # A stored level stands for a range of colours. Filling that range evenly before it is stretched leaves no
+        # steps in a sky. It is the same for the three channels, so it adds no colour, and less than half a level, so
+        # what is not stretched rounds back to where it was.
+        noise = torch.Generator().manual_seed(piece.start)
+        filling = torch.rand(pixels[0, piece].shape, generator=noise).sub_(0.5).mul_(0.96 / (2**content.bits - 1))
+        result[:, piece] = curve(recolour(pixels[:, piece] + filling, piece))
+
+    for _ in _in_pieces(finish, pixels.shape[1]):
+        pass
+    return content.with_pixels(result.view_as(content.pixels))
+
+
+def _weights(picture: Picture, mask: Tensor | None) -> Tensor | None:
+    """How much each pixel counts, (H·W,); None where all count alike."""
+    if mask is not None and mask.shape != picture.size:
+        raise ValueError(f"mask must have the size of its picture, {picture.size}; got {tuple(mask.shape)}")
+    if mask is None:
+        return None if picture.alpha is None else picture.alpha.flatten()
+    return mask.flatten() if picture.alpha is None else (mask * picture.alpha).flatten()
+
+
+def _in_pieces(work: Callable[[slice], Result], pixels: int) -> Iterator[Result]:
+    """``work`` for every piece of so many pixels, in order.
+
+    Threads take whole pieces, instead of sharing each of the many short operations on one, after each of which they
+    would wait for the slowest.
+    """
+    pieces = [slice(start, min(start + PIECE, pixels)) for start in range(0, pixels, PIECE)]
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)  # which new threads take over
+    try:
+        with ThreadPoolExecutor(count) as threads:
+            yield from threads.map(work, pieces)
+    finally:
+        torch.set_num_threads(count)

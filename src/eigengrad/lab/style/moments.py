@@ -1,0 +1,118 @@
+"""Mean and covariance of more points than fit in memory, and the map from one pair to another.
+
+An image is seen in pieces. The moments of the pieces are merged in float64 (Chan, Golub and LeVeque, 1983), which is
+exact but for round-off: the result does not depend on how the image was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import eigengrad
+
+__all__ = ["Affine", "Moments", "whiten_color_map"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of points in g groups of d dimensions, each point with a weight.
+
+    Args:
+        weight: sum of the weights.
+        mean: (g, d), float64.
+        scatter: (g, d, d), float64: the weighted sum of (x − mean)(x − mean)ᵀ.
+    """
+
+    weight: float
+    mean: Tensor
+    scatter: Tensor
+
+    @classmethod
+    def of(cls, points: Tensor, weights: Tensor | None = None) -> Moments:
+        """Of points (g, d, M) with weights (M,), all 1 if not given.
+
+        The products are in the points' type: give it pieces of at most some ten thousand points, and merge.
+        """
+        if weights is None:
+            weight = float(points.shape[-1])
+            mean = points.mean(-1, keepdim=True)
+            centred = points - mean
+            scatter = centred @ centred.mT
+        else:
+            weight = float(weights.sum(dtype=torch.float64))
+            if weight <= 0:
+                return cls.none(points.shape[0], points.shape[1])
+            mean = (points * weights).sum(-1, keepdim=True) / weight
+            centred = points - mean
+            scatter = (centred * weights) @ centred.mT
+        return cls(weight, mean.squeeze(-1).double(), scatter.double())
+
+    @classmethod
+    def none(cls, groups: int, dimensions: int) -> Moments:
+        """Of no points."""
+        return cls(
+            0.0,
+            torch.zeros(groups, dimensions, dtype=torch.float64),
+            torch.zeros(groups, dimensions, dimensions, dtype=torch.float64),
+        )
+
+    @classmethod
+    def merge(cls, pieces: Iterable[Moments]) -> Moments:
+        """Of all the points together."""
+        total: Moments | None = None
+        for piece in pieces:
+            if total is None or total.weight == 0:
+                total = piece
+            elif piece.weight > 0:
+                weight = total.weight + piece.weight
+                step = piece.mean - total.mean
+                share = piece.weight / weight
+                between = step.unsqueeze(-1) * step.unsqueeze(-2) * (total.weight * share)
+                total = cls(weight, total.mean + share * step, total.scatter + piece.scatter + between)
+        if total is None:
+            raise ValueError("Moments.merge: needs at least one piece")
+        return total
+
+    @property
+    def covariance(self) -> Tensor:
+        """(g, d, d), of the weighted points as a population."""
+        return self.scatter / self.weight
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x ↦ matrix · x + offset in every group: (g, d, d) and (g, d)."""
+
+    matrix: Tensor
+    offset: Tensor
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Of points (g, d, M), in their type."""
+        return torch.baddbmm(self.offset.to(points).unsqueeze(-1), self.matrix.to(points), points)
+
+    @classmethod
+    def mean(cls, maps: Sequence[Affine], shares: Sequence[float]) -> Affine:
+        """What the maps do on average, each with its share."""
+        pairs = list(zip(shares, maps, strict=True))
+        return cls(sum(s * m.matrix for s, m in pairs), sum(s * m.offset for s, m in pairs))  # type: ignore[arg-type]
+
+    def blend(self, strength: float) -> Affine:
+        """Between the identity at 0 and this map at 1."""
+        identity = torch.eye(self.matrix.shape[-1], dtype=self.matrix.dtype)
+        return Affine(strength * self.matrix + (1 - strength) * identity, strength * self.offset)
+
+
+def whiten_color_map(content: Moments, style: Moments, *, content_eps: float, style_eps: float) -> Affine:
+    """The whitening and colouring transform as a map of points: y = S_s S_w (x − μ_c) + μ_s.
+
+    It is what :func:`eigengrad.nn.functional.whiten_color` does to a map in memory. With equal moments and equal eps
+    it is the identity.
+    """
+    whiten = eigengrad.matrix_inv_sqrt(content.covariance, eps=content_eps)
+    color = eigengrad.matrix_sqrt(style.covariance, eps=style_eps)
+    matrix = color @ whiten
+    return Affine(matrix, style.mean - (matrix @ content.mean.unsqueeze(-1)).squeeze(-1))

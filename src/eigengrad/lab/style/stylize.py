@@ -1,0 +1,280 @@
+"""Universal style transfer: a picture in the style of others, level by level from coarse to fine.
+
+At each level the picture is encoded, its features get the mean and covariance of the style's, and the decoder makes the
+picture that the next level starts from (Li et al., 2017). Large pictures are worked on in tiles. The statistics
+are of the whole picture, so the result does not depend on the tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..._arguments import require_integer, require_number, require_positive
+from .codec import Codec, Level
+from .gamut import GamutCurve
+from .images import Picture
+from .moments import Affine, Moments, whiten_color_map
+from .tiles import Layout, Tile, average
+
+__all__ = ["Style", "stylize"]
+
+PIECE = 1 << 16  # positions whose products are summed in float32
+EPS = 1e-7  # of the average variance of a channel: in directions with less than this there is nothing to whiten
+TILE = 1024
+MINIMUM = 64  # pixels, below which a covariance says nothing
+
+
+@dataclass(frozen=True)
+class Style:
+    """What is taken from a picture: the moments of its features at each level.
+
+    Args:
+        moments: by level.
+        groups: of channels, between which nothing is transferred.
+        smooth: see :func:`stylize`.
+        weight: its share beside other styles.
+        mask: (H, W) of the content, from 0 to 1: where it goes. None is everywhere.
+    """
+
+    moments: Mapping[int, Moments]
+    groups: int = 1
+    smooth: bool = True
+    weight: float = 1.0
+    mask: Tensor | None = None
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls,
+        picture: Picture,
+        codec: Codec,
+        levels: Sequence[int],
+        *,
+        groups: int = 1,
+        smooth: bool = True,
+        tile: int = TILE,
+    ) -> Style:
+        """Of a picture, in which each position counts as much as it is opaque.
+
+        Raises:
+            ValueError: if a level does not exist or its channels cannot be grouped so, or the picture is too small.
+        """
+        _require_levels(codec, levels, groups)
+        _require_size(picture, codec, levels)
+        if picture.alpha is not None and float(picture.alpha.sum()) < MINIMUM:
+            raise ValueError(f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of")
+        moments = {}
+        for number in levels:
+            level = codec.require(number)
+            encodings = _encodings(picture.pixels, level, level.encoder.reach, smooth, tile)
+            (moments[number],) = _moments(encodings, groups, [picture.alpha])
+        return cls(moments, groups, smooth)
+
+    def placed(self, weight: float, mask: Tensor | None = None) -> Style:
+        """The same style with a share, and a place in the content."""
+        return replace(self, weight=weight, mask=mask)
+
+
+@torch.no_grad()
+def stylize(
+    content: Picture,
+    styles: Sequence[Style],
+    codec: Codec,
+    levels: Sequence[int],
+    *,
+    strength: float = 1.0,
+    tile: int = TILE,
+    progress: Callable[[int], None] | None = None,
+) -> Picture:
+    """The content in the style of the styles.
+
+    Decoders leave traces of their grid, which the next level takes for texture and amplifies. With ``smooth`` styles
+    every level that has a grid is applied at two positions of it, half a square apart, and averaged. That hides it, and
+    takes twice as long.
+
+    Args:
+        content: any size from two squares of the deepest level a side. Its transparency is kept.
+        styles: of :meth:`Style.of` at these levels. Where several are in one place they are blended by weight; a place
+            that all masks leave out stays as it is.
+        codec: encoders and decoders.
+        levels: in the order in which they are applied, usually from deep to shallow.
+        strength: at every level, 0 leaves the features as they are (the result is the reconstruction), 1 gives them the
+            statistics of the style.
+        tile: the side of the tiles in pixels. A matter of memory: the result does not depend on it.
+        progress: called with each level when it is done.
+
+    Raises:
+        ValueError: naming the argument that is wrong.
+    """
+    require_number("stylize", "strength", strength)
+    if not styles:
+        raise ValueError("stylize: styles must hold at least one style")
+    groups, smooth = styles[0].groups, styles[0].smooth
+    _require_levels(codec, levels, groups)
+    _require_size(content, codec, levels)
+    for style in styles:
+        require_positive("stylize", "the weight of a style", style.weight)
+        if (style.groups, style.smooth) != (groups, smooth) or set(levels) - set(style.moments):
+            raise ValueError("stylize: all styles must be made for these levels, with the same groups and smoothness")
+        if style.mask is not None and style.mask.shape != content.size:
+            raise ValueError(
+                f"stylize: a mask must have the content's size {content.size}; got {tuple(style.mask.shape)}"
+            )
+    shares, weights = _shares(content, styles), _weights(content, styles)
+    image = content.pixels
+    for number in levels:
+        level = codec.require(number)
+        encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile)
+        if shares.ndim == 1:  # all styles are everywhere, so the content's statistics are the same for each
+            own = _moments(encodings, groups, weights[:1]) * len(styles)
+        else:
+            own = _moments(encodings, groups, weights)
+        maps = [_map(mine, style.moments[number]) for mine, style in zip(own, styles, strict=True)]
+        image = _decode(encodings, maps, shares, strength)
+        if progress is not None:
+            progress(number)
+    colours = image.flatten(1)
+    return content.with_pixels(GamutCurve.fit(colours)(colours).view_as(image))
+
+
+def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
+    require_integer("stylize", "groups", groups, minimum=1)
+    if not levels:
+        raise ValueError("levels: expected at least one")
+    for level in levels:
+        channels = codec.require(level).channels
+        if channels % groups:
+            raise ValueError(
+                f"groups: must divide the {channels} channels of level {level} of {codec.name}; got {groups}"
+            )
+
+
+def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None:
+    stride = max(codec.require(level).encoder.stride for level in levels)
+    if min(picture.size) < 2 * stride:
+        height, width = picture.size
+        raise ValueError(
+            f"a picture of {width}×{height} pixels is too small for level {max(levels)}; it needs {2 * stride} a side. "
+            "Enlarge it, or leave out the deepest levels"
+        )
+
+
+class _Encoding:
+    """The features of an image (3, H, W) at a level, tile by tile; kept if there is one tile only."""
+
+    def __init__(self, image: Tensor, level: Level, layout: Layout, margin: int) -> None:
+        self.level, self.layout = level, layout
+        self.image = layout.extend(image)
+        self.tiles = list(layout.tiles(margin))
+        self.only: Tensor | None = None
+
+    def __iter__(self) -> Iterator[tuple[Tile, Tensor]]:
+        for tile in self.tiles:
+            features = self.only
+            if features is None:
+                features = self.level.encoder(tile.with_margin(self.image).unsqueeze(0)).squeeze(0)
+            if len(self.tiles) == 1:
+                self.only = features
+            yield tile, features
+
+
+def _encodings(image: Tensor, level: Level, margin: int, smooth: bool, tile: int) -> list[_Encoding]:
+    """At one position of the grid, or two."""
+    require_integer("stylize", "tile", tile, minimum=1)
+    stride = level.encoder.stride
+    offsets = (0, stride // 2) if smooth and stride > 1 else (0,)
+    size = image.shape[1], image.shape[2]
+    return [_Encoding(image, level, Layout(size, stride, offset, tile), margin) for offset in offsets]
+
+
+def _moments(encodings: Sequence[_Encoding], groups: int, weights: Sequence[Tensor | None]) -> list[Moments]:
+    """Of all the features, once for each of the weights (H, W) that say how much a pixel counts; None is all alike."""
+    pieces: list[list[Moments]] = [[] for _ in weights]
+    for encoding in encodings:
+        scale = encoding.level.encoder.stride
+        extended = [None if weight is None else average(encoding.layout.extend(weight), scale) for weight in weights]
+        for tile, features in encoding:
+            points = _points(tile.trim(features, scale), groups)
+            for weight, found in zip(extended, pieces, strict=True):
+                counts = None if weight is None else tile.without_margin(weight, scale).flatten()
+                for start in range(0, points.shape[-1], PIECE):
+                    part = slice(start, start + PIECE)
+                    found.append(Moments.of(points[..., part], None if counts is None else counts[part]))
+    return [Moments.merge(found) for found in pieces]
+
+
+def _decode(encodings: Sequence[_Encoding], maps: Sequence[Affine], shares: Tensor, strength: float) -> Tensor:
+    """The image (3, H, W) of the mapped features, each map with its share (maps,), or its share at a pixel."""
+    groups, everywhere = maps[0].matrix.shape[0], shares.ndim == 1
+    images = []
+    for encoding in encodings:
+        level, layout = encoding.level, encoding.layout
+        scale = level.encoder.stride
+        result = torch.empty_like(encoding.image)
+        local = shares if everywhere else average(layout.extend(shares), scale) * strength
+        for tile, features in encoding:
+            points = _points(features, groups)
+            if everywhere:
+                changed = Affine.mean(maps, shares.tolist()).blend(strength)(points)
+            else:
+                here = tile.with_margin(local, scale).flatten(1)
+                changed = points * (1 - here.sum(0))
+                for share, each in zip(here, maps, strict=True):
+                    changed += each(points) * share
+            decoded = level.decoder(changed.view_as(features).unsqueeze(0)).squeeze(0)
+            tile.without_margin(result).copy_(tile.trim(decoded))
+        images.append(layout.crop(result))
+    return torch.stack(images).mean(0) if len(images) > 1 else images[0].contiguous()
+
+
+def _points(features: Tensor, groups: int) -> Tensor:
+    """(C, h, w) as (groups, C/groups, h·w)."""
+    channels, height, width = features.shape
+    return features.reshape(groups, channels // groups, height * width)
+
+
+def _weights(content: Picture, styles: Sequence[Style]) -> list[Tensor | None]:
+    """How much each pixel of the content counts for each style: as much as it is opaque, and in the mask."""
+    weights: list[Tensor | None] = []
+    for index, style in enumerate(styles):
+        counts = [x for x in (content.alpha, style.mask) if x is not None]
+        weight = math.prod(counts[1:], start=counts[0]) if counts else None
+        if weight is not None and float(weight.sum()) < MINIMUM:
+            which = "the opacity of the content" if style.mask is None else f"the mask of style {index + 1}"
+            raise ValueError(f"{which} leaves less than {MINIMUM} pixels, too few to take statistics of")
+        weights.append(weight)
+    return weights
+
+
+def _shares(content: Picture, styles: Sequence[Style]) -> Tensor:
+    """How much of each style there is: everywhere, (styles,), or at each pixel, (styles, H, W).
+
+    Masks may leave places, which stay the content's, and may overlap, where styles share by weight.
+    """
+    shares = torch.tensor([style.weight for style in styles], dtype=torch.float64)
+    shares /= shares.sum()
+    if all(style.mask is None for style in styles):
+        return shares
+    ones = torch.ones(content.size)
+    masks = torch.stack([ones if style.mask is None else style.mask for style in styles])
+    weighted = masks * shares.to(masks).view(-1, 1, 1)
+    return weighted / weighted.sum(0).clamp(min=1e-12) * masks.sum(0).clamp(max=1)
+
+
+def _map(content: Moments, style: Moments) -> Affine:
+    """From features of the content to features of the style.
+
+    The eps of each is in proportion to its own features, so the units of a codec do not matter. Where features do
+    not vary at all, it is what round-off leaves of them.
+    """
+
+    def eps(moments: Moments) -> float:
+        variance = float(moments.covariance.diagonal(dim1=-2, dim2=-1).mean())
+        return EPS * variance + 1e-10 * float(moments.mean.square().mean()) + 1e-30
+
+    return whiten_color_map(content, style, content_eps=eps(content), style_eps=eps(style))
