@@ -280,7 +280,7 @@ def test_the_board_shows_the_runs_at_work_and_a_line_for_each_that_ended(tmp_pat
         assert "1 of 4 runs are already done" in shown
         assert "2/4  run-1  best error 12.50 % in epoch 3  7 s" in shown
         assert "3/4  run-2  failed: the loss has grown" in shown
-        assert ("3 of 4 done, 1 failed now, 1 at work, about" in shown) == terminal
+        assert ("3 of 4 done (1 failed), 1 at work, about" in shown) == terminal
     for cell in ("run-0", "2/4", "38 %", "1.250", "60.0 %", "1,234"):
         assert cell in shown
 

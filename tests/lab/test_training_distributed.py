@@ -1,14 +1,17 @@
 """Several processes: the same curve as one with the joined batch, and runs that go on after an interruption."""
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from eigengrad.lab.data import DATASETS, Split, load
 from eigengrad.lab.training import Config, Result, train
 from eigengrad.lab.training.reporter import Silent
 from eigengrad.lab.training.synchronise import SynchronisedBatchNorm2d
@@ -35,6 +38,17 @@ def work(folder: Path) -> None:
     except KeyboardInterrupt as stopped:
         (folder / f"stopped-{os.environ['RANK']}").write_text(str(stopped))
     train(CONFIG, folder / "interrupted", progress=False)
+    digits = load("digits", subset=320)
+    silent = Split(torch.zeros_like(digits.train.images), digits.train.labels)
+    DATASETS["silent"] = lambda *_, **__: replace(digits, train=silent, mean=(0.0,))
+    DATASETS["infinite"] = lambda *_, **__: replace(digits, std=(0.0,))
+    failing = CONFIG.replace(data="silent", gradient="svd", subset=None)
+    failed = train(failing, folder / "gradient", progress=False)
+    (folder / f"failed-{os.environ['RANK']}").write_text(failed.failure.message)
+    try:
+        train(CONFIG.replace(data="infinite", subset=None), folder / "decomposition", progress=False)
+    except torch.linalg.LinAlgError as error:
+        (folder / f"raised-{os.environ['RANK']}").write_text(str(error))
     try:
         train(CONFIG.replace(batch_size=63), folder / "odd", progress=False)
     except ValueError as error:
@@ -78,6 +92,22 @@ def test_all_stop_when_one_is_asked_to_and_go_on_as_if_nothing_had_been(folder):
     expected, got = Result.load(folder / "taylor").curves, Result.load(folder / "interrupted").curves
     assert got["train_loss"] == expected["train_loss"]
     assert got["test_error"] == expected["test_error"]
+
+
+def recorded(folder):
+    """The failure in a result; its data set is not known here."""
+    return json.loads((folder / "result.json").read_text())["failure"]
+
+
+def test_all_fail_at_the_same_step_for_the_same_reason(folder):
+    assert recorded(folder / "gradient")["reason"] == "non-finite gradient"
+    assert (folder / "failed-0").read_text() == (folder / "failed-1").read_text()
+
+
+def test_a_decomposition_that_fails_is_on_record_and_an_error_so_that_nobody_waits(folder):
+    assert recorded(folder / "decomposition")["reason"] == "decomposition"
+    assert "non-finite entries" in (folder / "raised-0").read_text()
+    assert (folder / "raised-1").exists()
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_everywhere(folder):

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +14,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eigengrad.lab.data import DATASETS, Split, load
-from eigengrad.lab.training import Config, Result, train
+from eigengrad.lab.training import Config, Result, run, train
+from eigengrad.lab.training.classification import Classification
+from eigengrad.lab.training.engine import LOOK_EVERY
 from eigengrad.lab.training.health import Health, TrainingFailedError
 
 SMALL = Config(subset=192, stem_width=8, width=8, group_size=4, epochs=3, batch_size=32, lr=0.02, lr_step=2)
@@ -192,6 +197,23 @@ def test_float16_without_a_gpu_is_refused(tmp_path):
         train(SMALL.replace(precision="fp16"), tmp_path)
 
 
+@pytest.mark.slow
+def test_mixed_precision_trains(tmp_path):
+    """In a process of its own: where AMX is announced but not allowed, oneDNN has to be told before torch starts."""
+    script = (
+        "import sys, torch; torch.set_num_threads(1)\n"
+        "from eigengrad.lab.training import Config, train\n"
+        "result = train(Config(epochs=5, precision='bf16'), sys.argv[1], progress=False)\n"
+        "assert result.curves['train_loss'][-1] < 0.5, result.curves"
+    )
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    subprocess.run([sys.executable, "-c", script, tmp_path], env=environment, check=True)
+    assert all(
+        tensor.dtype in (torch.float32, torch.int64)
+        for tensor in torch.load(tmp_path / "last.pt", weights_only=True)["modules"]["model"].values()
+    )
+
+
 # Failures -------------------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +285,39 @@ def test_a_failure_that_is_found_late_is_dated_by_the_step_that_caused_it(broken
     failure = caught.value.failure
     assert (failure.step, failure.reason, failure.where) == (broken, "non-finite gradient", "second")
     health.check()  # what has been looked at is not looked at again
+
+
+class Device(Classification):
+    """A task on a device that has to be waited for, so that it is looked at only now and then."""
+
+    def __init__(self, config, engine):
+        super().__init__(config, engine)
+        engine.look_every = LOOK_EVERY
+
+
+def test_a_device_that_is_seldom_looked_at_does_the_same(finished, tmp_path):
+    result = run(SMALL, lambda engine: Device(SMALL, engine), tmp_path, progress=False, checkpoint_steps=4)
+    assert curves(result) == curves(finished[0])
+    assert result.gradient == finished[0].gradient
+
+
+def test_a_device_that_is_seldom_looked_at_fails_at_the_same_step(data, tmp_path):
+    config = SMALL.replace(subset=None, data="silent", gradient="svd", norm="dbn")
+    result = run(config, lambda engine: Device(config, engine), tmp_path, progress=False)
+    assert (result.failure.reason, result.failure.step) == ("non-finite gradient", 1)
+    assert result.failure.where == "conv1.weight"
+
+
+def test_statistics_that_are_broken_show_in_the_evaluation(data, tmp_path):
+    class Poisoned(Classification):
+        def evaluate(self):
+            self.modules["model"].bn1.running_covariance.fill_(torch.nan)
+            return super().evaluate()
+
+    config = SMALL.replace(subset=None)
+    result = run(config, lambda engine: Poisoned(config, engine), tmp_path, progress=False)
+    assert (result.failure.reason, result.failure.where) == ("decomposition", "bn1")
+    assert (result.failure.step, result.failure.epoch) == (40, 1)
 
 
 def test_a_failed_run_is_not_repeated_either(data, tmp_path):

@@ -135,6 +135,21 @@ def test_termination_saves_too_and_ends_as_termination(uninterrupted, tmp_path):
     assert_same(tmp_path, uninterrupted)
 
 
+def test_a_second_ctrl_c_does_not_wait(uninterrupted, tmp_path):
+    class Impatient(StopAt):
+        def step(self, snapshot):
+            super().step(snapshot)
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+                pytest.fail("it went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        train(CONFIG, tmp_path, progress=Impatient(30))
+    assert newest_step(tmp_path) == STEPS, "the last epoch is there, and no step after it"
+    train(CONFIG, tmp_path, progress=False)
+    assert_same(tmp_path, uninterrupted)
+
+
 def test_the_handlers_of_the_caller_are_back_afterwards(tmp_path):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     stop_at(2, tmp_path)

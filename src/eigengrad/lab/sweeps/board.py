@@ -83,7 +83,8 @@ class Board:
             table.add_column(column, justify="right")
         for key, snapshot in self._running.items():
             table.add_row(key, *(_cells(snapshot) if snapshot else ("…",)))
-        summary = f"{self.done} of {self.total} done, {self.failed} failed now, {len(self._running)} at work"
+        failed = f" ({self.failed} failed)" if self.failed else ""
+        summary = f"{self.done} of {self.total} done{failed}, {len(self._running)} at work"
         return Group(table, Text(summary + self._remaining(), style="bold"))
 
     def _remaining(self) -> str:

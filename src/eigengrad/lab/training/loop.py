@@ -185,9 +185,7 @@ class _Run:
         except TrainingFailedError as error:
             failure = error.failure
         except LinAlgError as error:
-            message = f"the decomposition failed at step {self.step + 1} (epoch {self.epoch + 1}): {error}"
-            where = _raising_module(error, self.task)
-            failure = Failure(self.step + 1, self.epoch + 1, "decomposition", where, message)
+            failure = self._decomposition_failure(error)
             if self.engine.world > 1:
                 # The other processes may be waiting for this one: only an error makes the launcher end them.
                 self._result(failure).save(self.directory / RESULT_FILE)
@@ -198,6 +196,16 @@ class _Run:
         if request is not None:
             self._stop(request)
         return self._finish(failure)
+
+    def _decomposition_failure(self, error: LinAlgError) -> Failure:
+        """What a decomposition says, unless something that was not looked at yet came before it and explains it."""
+        try:
+            self.engine.health.check()
+        except TrainingFailedError as earlier:
+            return earlier.failure
+        step = max(self.engine.health.step, self.step)  # the step it is in; in an evaluation, the last one
+        message = f"the decomposition failed at step {step} (epoch {self.epoch + 1}): {error}"
+        return Failure(step, self.epoch + 1, "decomposition", _raising_module(error, self.task), message)
 
     def _finish(self, failure: Failure | None) -> Result:
         """Write the result, then drop what was only needed to get there."""

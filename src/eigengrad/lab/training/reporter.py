@@ -76,7 +76,7 @@ class Terminal:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("{task.fields[epoch]}"),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
             TextColumn("{task.fields[state]}"),
@@ -84,7 +84,9 @@ class Terminal:
             console=self.console,
             transient=True,
         )
-        self._bar = self._progress.add_task("", total=1.0, epoch="…", state="", visible=self.console.is_terminal)
+        self._bar = self._progress.add_task(
+            "", total=1.0, epoch="preparing", state="", visible=self.console.is_terminal
+        )
         if self.console.is_terminal:
             self._progress.start()
 
@@ -93,7 +95,7 @@ class Terminal:
         self._progress.update(
             self._bar,
             completed=snapshot.share,
-            epoch=f"{snapshot.epoch}/{snapshot.epochs}",
+            epoch=f"epoch {snapshot.epoch}/{snapshot.epochs}",
             state=describe(snapshot),
         )
 
