@@ -325,8 +325,10 @@ class _Run:
             f"interrupted after step {self.step}, in epoch {self.epoch + 1} of {self.task.epochs}; saved in "
             f"{self.directory}. Start the same run again to go on from there"
         )
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt(text)
         self.reporter.message(text)
-        raise KeyboardInterrupt(text) if number == signal.SIGINT else SystemExit(128 + number)
+        raise SystemExit(128 + number)
 
     def _save(self) -> None:
         """Write a checkpoint, of healthy weights only."""
