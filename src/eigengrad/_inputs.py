@@ -18,10 +18,11 @@ def check_matrix(function: str, A: Tensor, *, square: bool, argument: str = "A")
     """Refuse what is not a floating-point or complex (batch of) matrices, saying what came."""
     if not isinstance(A, Tensor):
         raise TypeError(f"{function}: {argument} must be a torch.Tensor; got {type(A).__name__}")
-    if A.ndim < 2:
-        raise ValueError(f"{function}: {argument} must have shape (..., m, n); got {tuple(A.shape)}")
-    if square and A.size(-1) != A.size(-2):
-        raise ValueError(f"{function}: {argument} must be square, of shape (..., n, n); got {tuple(A.shape)}")
+    shape = A.shape
+    if len(shape) < 2:
+        raise ValueError(f"{function}: {argument} must have shape (..., m, n); got {tuple(shape)}")
+    if square and shape[-1] != shape[-2]:
+        raise ValueError(f"{function}: {argument} must be square, of shape (..., n, n); got {tuple(shape)}")
     if A.dtype not in _COMPUTED and A.dtype not in _WIDENED:
         raise TypeError(
             f"{function}: {argument} must be of a floating-point or complex type; got {A.dtype}. "
@@ -60,6 +61,16 @@ def is_concrete(A: Tensor) -> bool:
         and not transforming()
         and not torch._C._functorch.is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
         and not A.is_meta
+    )
+
+
+def is_constant(A: Tensor) -> bool:
+    """Whether nobody can ask for a derivative with respect to ``A``: then there is nothing to record."""
+    return not (
+        (A.requires_grad and torch.is_grad_enabled())
+        or forward_mode()
+        or torch.compiler.is_compiling()
+        or transforming()
     )
 
 

@@ -15,6 +15,7 @@ from ._inputs import (
     forward_mode,
     full_precision,
     is_concrete,
+    is_constant,
     real_dtype,
     transforming,
     widen,
@@ -75,8 +76,11 @@ def eigh(
         with full_precision(A):
             return eigh(A, UPLO, gradient=gradient, driver=driver, check_finite=check_finite)
     M = widen(A)
-    options = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver), check_finite
-    L, V = run(_Eigh, _EighTransforms, M, *options)
+    triangle, rule, driver = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver)
+    if is_constant(M):
+        L, V = solvers.eigh(M, triangle, driver, check_finite)
+    else:
+        L, V = run(_Eigh, _EighTransforms, M, triangle, rule, driver, check_finite)
     if M is not A:
         L, V = L.to(real_dtype(A.dtype)), V.to(A.dtype)
     return eigh_result(L, V)

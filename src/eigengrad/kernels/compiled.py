@@ -13,10 +13,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
+from numba.core import event
 
-__all__ = ["compiled", "note_compilation"]
+__all__ = ["compiled"]
 
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract", "nsz"}}
+_OPTIONS: Any = {
+    "nogil": True,
+    "error_model": "numpy",
+    "boundscheck": False,
+    "fastmath": {"contract", "nsz"},
+    "no_cfunc_wrapper": True,
+}
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -39,8 +46,20 @@ def _sources() -> tuple[float, int]:
     return max(file.st_mtime for file in files), sum(file.st_size for file in files)
 
 
-@functools.cache
-def note_compilation(what: str) -> None:
-    """Say once, on a terminal, why the first call takes seconds."""
-    if sys.stderr.isatty():
-        print(f"eigengrad: compiling {what} for this CPU (once; later processes reuse it)", file=sys.stderr)
+class _Note(event.Listener):
+    """Says, the first time that a kernel of ours is compiled in this process, why the call takes seconds."""
+
+    def __init__(self) -> None:
+        self.said = False
+
+    def on_start(self, event: Any) -> None:
+        ours = event.data["dispatcher"].py_func.__module__.startswith(__package__)
+        if ours and not self.said:
+            self.said = True
+            print("eigengrad: compiling kernels for this CPU (once: later processes reuse them)", file=sys.stderr)
+
+    def on_end(self, event: Any) -> None:
+        """There is nothing to say."""
+
+
+event.register("numba:compile", _Note())
