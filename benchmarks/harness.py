@@ -37,16 +37,23 @@ class Timing:
     rounds: int
 
 
-def interleave(contestants: dict[str, Callable[[], object]], seconds: float = 1.5) -> dict[str, Timing]:
-    """Time the contestants in turn for about ``seconds`` each."""
+def interleave(
+    contestants: dict[str, Callable[[], object]],
+    seconds: float = 1.5,
+    prepare: Callable[[str], object] = lambda name: None,
+) -> dict[str, Timing]:
+    """Time the contestants in turn for about ``seconds`` each; ``prepare`` comes before a turn, outside the clock."""
     names = list(contestants)
     for name in names:  # compile, allocate, load
+        prepare(name)
         contestants[name]()
         contestants[name]()
-    start = time.perf_counter()
+    once = 0.0
     for name in names:
+        prepare(name)
+        start = time.perf_counter()
         contestants[name]()
-    once = (time.perf_counter() - start) / len(names)
+        once += (time.perf_counter() - start) / len(names)
     calls = max(1, round(2e-3 / once))  # a turn of two milliseconds: long against the clock, short against the machine
     rounds = min(400, max(7, round(seconds / (once * calls))))
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -56,6 +63,7 @@ def interleave(contestants: dict[str, Callable[[], object]], seconds: float = 1.
         for turn in range(rounds):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 function = contestants[name]
+                prepare(name)
                 start = time.perf_counter()
                 for _ in range(calls):
                     function()

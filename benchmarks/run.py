@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 
 import derivatives
+import eigh
 import pooling
 import whitening
 
-SUBJECTS = {"derivatives": derivatives.run, "whitening": whitening.run, "pooling": pooling.run}
+SUBJECTS = {"eigh": eigh.run, "derivatives": derivatives.run, "whitening": whitening.run, "pooling": pooling.run}
 
 
 def main() -> None:

@@ -1,0 +1,97 @@
+"""The decomposition itself, alone and with its gradient, against ``torch.linalg.eigh`` on one and on two threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import eigengrad as eg
+from harness import Timing, interleave, write
+
+LARGE = [(4096, 4), (4096, 8), (4096, 16), (512, 32), (64, 64), (32, 128), (8, 256), (2, 512)]
+SMALL = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (1, 128), (1, 256), (1, 512)]
+TRAINED = [(16, 4), (1024, 16), (128, 64)]
+TEXT = """`eg.eigh` against `torch.linalg.eigh`, the call included; medians of the contestants taking turns.
+
+- *torch 1*, *torch 2*: on one and two threads (its loop over a batch is serial; the threads are MKL's);
+  *torch/ours*: the better of the two over *ours 2*, eigengrad on two threads; *ours 1* on one.
+- *numpy*: `numpy.linalg.eigh`; *svd*: `torch.linalg.svd` on two threads, a common detour for covariance matrices.
+- *residual*, *orthogonality*: ‖AV − VΛ‖/‖A‖ and ‖VᵀV − I‖, over those of LAPACK.
+- *peak*: nominal flops (9 n³ a matrix) a second of *ours 2* over those of a 2048×2048 matrix product on two threads.
+- *backward* is Taylor's, and torch's own: `torch.autograd.grad` from gradients of eigenvalues and eigenvectors."""
+COLUMNS = ["type", "pass", "batch", "n", "torch 1", "torch 2", "ours 1", "ours 2", "torch/ours", "numpy", "svd"]
+COLUMNS += ["residual", "orthogonality", "peak"]
+
+
+def run(threads: list[int]) -> Path:
+    if threads != [1, 2]:
+        print("eigh: one and two threads are contestants here; --threads has no effect")
+    rows = []
+    for dtype in (torch.float32, torch.float64):
+        rows += [forward(batch, n, dtype) for batch, n in LARGE + SMALL]
+        rows += [forward_and_backward(batch, n, dtype) for batch, n in TRAINED]
+    return write("eigh", TEXT, COLUMNS, rows)
+
+
+def matrices(batch: int, n: int, dtype: torch.dtype) -> Tensor:
+    """Covariances of correlated features, 4n observations each."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(batch, n, n, generator=generator) @ torch.randn(batch, n, 4 * n, generator=generator)
+    return (X @ X.mT / (4 * n * n) + 1e-3 * torch.eye(n)).to(dtype)
+
+
+def forward(batch: int, n: int, dtype: torch.dtype) -> dict[str, Any]:
+    A = matrices(batch, n, dtype)
+    square = torch.randn(2048, 2048, dtype=dtype)
+    array = A.numpy()
+    times = timed(
+        {
+            "torch 1": lambda: torch.linalg.eigh(A),
+            "torch 2": lambda: torch.linalg.eigh(A),
+            "ours 1": lambda: eg.eigh(A),
+            "ours 2": lambda: eg.eigh(A),
+            "numpy": lambda: np.linalg.eigh(array),
+            "svd": lambda: torch.linalg.svd(A),
+        }
+    )
+    torch.set_num_threads(2)
+    gemm = interleave({"product": lambda: square @ square}, 0.3)["product"].median
+    ours, lapack = errors(A, *eg.eigh(A)), errors(A, *torch.linalg.eigh(A))
+    share = (9 * n**3 * batch / times["ours 2"].median) / (2 * 2048**3 / gemm)
+    accuracy = {"residual": ours[0] / lapack[0], "orthogonality": ours[1] / lapack[1]}
+    return row(dtype, "forward", batch, n, times) | accuracy | {"peak": f"{100 * share:.0f} %"}
+
+
+def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, Any]:
+    A = matrices(batch, n, dtype).requires_grad_()
+    gL, gV = torch.randn(batch, n, dtype=dtype), torch.randn(batch, n, n, dtype=dtype)
+
+    def both(decompose: Callable[[Tensor], Any]) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(tuple(decompose(A)), A, (gL, gV))
+
+    names = {"torch 1": torch.linalg.eigh, "torch 2": torch.linalg.eigh, "ours 1": eg.eigh, "ours 2": eg.eigh}
+    times = timed({name: both(decompose) for name, decompose in names.items()})
+    missing = dict.fromkeys(("numpy", "svd", "residual", "orthogonality", "peak"), "–")
+    return row(dtype, "forward + backward", batch, n, times) | missing
+
+
+def timed(contestants: dict[str, Callable[[], object]]) -> dict[str, Timing]:
+    return interleave(contestants, 1.0, lambda name: torch.set_num_threads(1 if name.endswith("1") else 2))
+
+
+def row(dtype: torch.dtype, what: str, batch: int, n: int, times: dict[str, Timing]) -> dict[str, Any]:
+    best = min(times["torch 1"].median, times["torch 2"].median)
+    ratio = best / times["ours 2"].median
+    return {"type": str(dtype)[6:], "pass": what, "batch": batch, "n": n, **times, "torch/ours": ratio}
+
+
+def errors(A: Tensor, L: Tensor, V: Tensor) -> tuple[float, float]:
+    A, L, V = A.double(), L.double(), V.double()
+    residual = torch.linalg.matrix_norm(A @ V - V * L.unsqueeze(-2)) / torch.linalg.matrix_norm(A)
+    orthogonality = torch.linalg.matrix_norm(V.mT @ V - torch.eye(A.shape[-1], dtype=A.dtype))
+    return residual.max().item(), orthogonality.max().item()
