@@ -219,6 +219,7 @@ def test_ctrl_c_saves_the_run_at_work_and_the_next_sweep_goes_on_with_it(tmp_pat
     assert resumed.curves["train_loss"] == train(config, tmp_path / "whole", progress=False).curves["train_loss"]
 
 
+@pytest.mark.slow
 def test_a_worker_saves_its_run_and_ends_when_its_parent_is_killed(tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["eigengrad.lab.sweeps"])
