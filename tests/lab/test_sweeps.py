@@ -29,7 +29,7 @@ def marks(folder: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}
 
 
-def wait_for(condition, what: str, seconds: float = 90) -> None:
+def wait_for(condition, what: str, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what

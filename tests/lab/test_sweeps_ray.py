@@ -38,7 +38,7 @@ def cluster():
     cluster.shutdown()
 
 
-def wait_for(condition, seconds: float = 120) -> None:
+def wait_for(condition, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)

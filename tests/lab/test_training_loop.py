@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -113,6 +114,12 @@ def test_a_run_that_has_ended_is_not_repeated(finished):
 def test_a_run_that_has_ended_can_be_done_again_on_request(finished, tmp_path):
     train(SMALL.replace(seed=5), tmp_path, progress=False)
     assert curves(train(SMALL, tmp_path, resume=False, progress=False)) == curves(finished[0])
+
+
+def test_nothing_of_the_earlier_run_is_left_when_it_is_done_again(tmp_path):
+    train(SMALL, tmp_path, progress=False)
+    assert not train(SMALL.replace(lr=1e30), tmp_path, resume=False, progress=False).succeeded
+    assert not list(tmp_path.glob("*.pt"))
 
 
 def test_the_folder_of_another_run_is_refused_by_naming_the_fields(finished):
@@ -306,6 +313,17 @@ def test_a_device_that_is_seldom_looked_at_fails_at_the_same_step(data, tmp_path
     result = run(config, lambda engine: Device(config, engine), tmp_path, progress=False)
     assert (result.failure.reason, result.failure.step) == ("non-finite gradient", 1)
     assert result.failure.where == "conv1.weight"
+
+
+def test_a_device_that_is_seldom_looked_at_does_not_save_broken_weights_on_ctrl_c(data, tmp_path):
+    class Stopped(Device):
+        def step(self, batch):
+            os.kill(os.getpid(), signal.SIGINT)
+            return super().step(batch)
+
+    config = SMALL.replace(subset=None, data="silent", gradient="svd")
+    result = run(config, lambda engine: Stopped(config, engine), tmp_path, progress=False)
+    assert (result.failure.reason, result.failure.step) == ("non-finite gradient", 1)
 
 
 def test_statistics_that_are_broken_show_in_the_evaluation(data, tmp_path):

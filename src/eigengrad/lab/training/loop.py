@@ -37,6 +37,8 @@ __all__ = ["run", "train"]
 #: Steps between two entries of the step curves in TensorBoard.
 _SCALARS_EVERY = 10
 
+_BEST, _LAST = "best.pt", "last.pt"
+
 
 def train(
     config: Config,
@@ -114,7 +116,8 @@ def _open(settings: Settings, directory: Path, resume: bool) -> Result | dict[st
     remove_partial(directory)
     checkpoints, result_file = Checkpoints(directory), directory / RESULT_FILE
     if not resume:
-        result_file.unlink(missing_ok=True)
+        for path in (result_file, directory / _BEST, directory / _LAST):
+            path.unlink(missing_ok=True)
         checkpoints.clear()
         return None
     if result_file.exists():
@@ -176,12 +179,7 @@ class _Run:
             self.scalars = Scalars(self.directory / "tensorboard", self.step)
         failure = request = None
         try:
-            with self.engine.interruption:
-                while self.epoch < self.task.epochs:
-                    self._train_epoch()
-                    self._end_epoch()
-        except StopRequested as stop:
-            request = stop.signal
+            request = self._train()
         except TrainingFailedError as error:
             failure = error.failure
         except LinAlgError as error:
@@ -196,6 +194,18 @@ class _Run:
         if request is not None:
             self._stop(request)
         return self._finish(failure)
+
+    def _train(self) -> int | None:
+        """The epochs that are not done yet; the signal that asked to stop, if one did."""
+        try:
+            with self.engine.interruption:
+                while self.epoch < self.task.epochs:
+                    self._train_epoch()
+                    self._end_epoch()
+        except StopRequested as stop:
+            self.engine.check_health()  # only a healthy run is saved to go on
+            return stop.signal
+        return None
 
     def _decomposition_failure(self, error: LinAlgError) -> Failure:
         """What a decomposition says, unless something that was not looked at yet came before it and explains it."""
@@ -212,7 +222,7 @@ class _Run:
         result = self._result(failure)
         if self.engine.is_main:
             if failure is None:
-                self._save_weights("last.pt")
+                self._save_weights(_LAST)
             result.save(self.directory / RESULT_FILE)
             self.checkpoints.clear()
         if failure is not None:
@@ -301,7 +311,7 @@ class _Run:
             self.scalars.images(self.task.images(), self.epoch)
         if self.best is None or values[self.task.criterion] < self.best[0]:
             self.best = (values[self.task.criterion], self.epoch)
-            self._save_weights("best.pt")
+            self._save_weights(_BEST)
         self._save()
         self.engine.stop_together()
 
