@@ -77,7 +77,7 @@ def _tridiagonalise(lanes: Any, n: int, a: Any, diagonal: Any, off: Any, tau: An
     """
     W = width(lanes)
     zero, one, half = splat(lanes, 0.0), splat(lanes, 1.0), splat(lanes, 0.5)
-    tiny = splat(lanes, 1e-36 if a.itemsize == 4 else 1e-300)
+    tiny = splat(lanes, 1e-28 if a.itemsize == 4 else 1e-280)  # above it no square that counts is lost to underflow
     row = n * W
     for k in range(n - 2):
         m = n - k - 1

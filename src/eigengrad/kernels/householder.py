@@ -97,7 +97,8 @@ def tridiagonalise(
     zero = splat(lanes, 0.0)
     blocks = stride // W
     number = square.dtype.type
-    tiny = number(1e-36) if square.itemsize == 4 else number(1e-300)
+    # Above it no square that counts is lost to underflow; below, the column is round-off of the reduction.
+    tiny = number(1e-28) if square.itemsize == 4 else number(1e-280)
     for j in range(0, stride, W):
         store(x, j, zero)
         store(w, j, zero)

@@ -66,6 +66,7 @@ def roots(lanes: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, of
         from_left = (value >= zero) | last
         origin, mu = select(from_left, left, right), select(from_left, middle, -middle)
         low, high = select(from_left, zero, -gap), select(from_left, gap, zero)
+        high = select(last, gap + gap, high)  # the last root may lie at its bound itself, as it does for k = 1
         pole_left, pole_right = left - origin, right - origin
         searching = number < splat(lanes, 1.0 * k)
         for _ in range(_STEPS):
