@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from .. import kernels
 from .._arguments import require_positive
 from .rule import PairRule, pair_gaps
 
@@ -29,6 +30,9 @@ class Clip(PairRule):
 
     def __post_init__(self) -> None:
         require_positive("Clip", "threshold", self.threshold)
+
+    def kernel(self) -> tuple[kernels.Rule, float, float]:
+        return kernels.Rule.CLIP, float(self.threshold), 0.0
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps

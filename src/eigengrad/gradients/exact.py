@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .rule import PairRule, pair_gaps
 
 
@@ -23,6 +24,9 @@ class Exact(PairRule):
     >>> bool(torch.isfinite(A.grad).all())
     True
     """
+
+    def kernel(self) -> tuple[kernels.Rule, float, float]:
+        return kernels.Rule.EXACT, 0.0, 0.0
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from .. import kernels
 from .._arguments import require_positive
 from .rule import PairRule, pair_gaps, spectrum_scale
 
@@ -32,6 +33,9 @@ class Lorentzian(PairRule):
 
     def __post_init__(self) -> None:
         require_positive("Lorentzian", "broadening", self.broadening)
+
+    def kernel(self) -> tuple[kernels.Rule, float, float]:
+        return kernels.Rule.LORENTZIAN, math.sqrt(self.broadening), 0.0
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .._arguments import require_positive
 from .rule import PairRule, pair_gaps, round_off, spectrum_scale
 
@@ -35,6 +36,9 @@ class Mask(PairRule):
     def __post_init__(self) -> None:
         if self.rtol is not None:
             require_positive("Mask", "rtol", self.rtol)
+
+    def kernel(self) -> tuple[kernels.Rule, float, float]:
+        return kernels.Rule.MASK, -1.0 if self.rtol is None else float(self.rtol), 0.0
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps

@@ -18,8 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .._inputs import matmul
 from .._transforms import Batched
+from ..kernels import backward
 
 __all__ = ["GradientRule", "Observer", "PairRule", "observed_reciprocal", "observers", "pair_gaps", "spectrum_scale"]
 
@@ -60,8 +62,12 @@ class PairRule(GradientRule):
         extended = torch.cat([torch.zeros_like(eigenvalues[..., :1]), eigenvalues], -1)
         return self.reciprocal(extended)[..., 0, 1:]
 
+    def kernel(self) -> tuple[kernels.Rule, float, float] | None:
+        """The compiled kernel that fills this rule's R, and its two parameters, if there is one."""
+        return None
+
     def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
-        """½ (X − Xᴴ) ∘ R + diag(gλ), Hermitian (..., n, n). X is the caller's to overwrite."""
+        """½ (X − Xᴴ) ∘ R + diag(gλ), Hermitian (..., n, n)."""
         upper = torch.triu((X - X.mH) * (0.5 * observed_reciprocal(self, L)), 1)
         bracket = upper + upper.mH
         return bracket if gL is None else bracket + torch.diag_embed(gL).to(bracket.dtype)
@@ -71,6 +77,9 @@ class PairRule(GradientRule):
             if gL is None:
                 return torch.zeros_like(V)
             return matmul(V * gL.unsqueeze(-2), V.mH)
+        kernel = self.kernel()
+        if kernel is not None and not observers and kernels.usable(V):
+            return backward.rule_pullback(*kernel, L, V, gL, gV)
         Vh = V.mH
         return matmul(matmul(V, self.bracket(L, matmul(Vh, gV), gL)), Vh)
 

@@ -10,10 +10,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_integer, require_positive
-from .rule import PairRule, observers, round_off
-
-#: A batch with no more numbers than this is done in one call of a kernel, rather than in three products around one.
-_SMALL = 1024
+from .rule import PairRule, round_off
 
 
 @dataclass(frozen=True)
@@ -69,42 +66,8 @@ class Taylor(PairRule):
         shifted = torch.where(lowest < -roundoff, (eigenvalues - lowest) + floor, eigenvalues)
         return torch.maximum(shifted, floor), floor
 
-    def pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
-        small = V.ndim == 3 and 1 < V.size(-1) <= 8 and V.numel() <= _SMALL
-        if gV is None or not small or observers or not kernels.usable(V):
-            return super().pullback(L, V, gL, gV)
-        L, gL = L.contiguous(), None if gL is None else gL.contiguous()
-        gA = torch.empty(V.shape, dtype=V.dtype)
-        kernels.taylor_kernels(V.dtype).pullback(
-            V.data_ptr(),
-            V.stride(),
-            gV.data_ptr(),
-            gV.stride(),
-            L.data_ptr(),
-            0 if gL is None else gL.data_ptr(),
-            gA.data_ptr(),
-            V.size(0),
-            V.size(-1),
-            self.degree + 1,
-            -1.0 if self.eps is None else float(self.eps),
-        )
-        return gA
-
-    def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
-        if observers or not kernels.usable(X) or not X.is_contiguous():
-            return super().bracket(L, X, gL)
-        n = L.size(-1)
-        L, gL = L.contiguous(), None if gL is None else gL.contiguous()
-        kernels.taylor_kernels(X.dtype).bracket(
-            X.data_ptr(),
-            L.data_ptr(),
-            0 if gL is None else gL.data_ptr(),
-            X.numel() // (n * n),
-            n,
-            self.degree + 1,
-            -1.0 if self.eps is None else float(self.eps),
-        )
-        return X
+    def kernel(self) -> tuple[kernels.Rule, float, float]:
+        return kernels.Rule.TAYLOR, self.degree + 1.0, -1.0 if self.eps is None else float(self.eps)
 
 
 def _geometric_sum(q: Tensor, terms: int) -> Tensor:

@@ -6,10 +6,9 @@ use, so that importing eigengrad stays quick.
 
 from __future__ import annotations
 
-import cmath
+import enum
 import functools
 import importlib.util
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,13 +17,10 @@ from torch import Tensor
 
 from .._inputs import is_concrete
 
-__all__ = ["REAL", "all_finite", "available", "eigensolvers", "taylor_kernels", "usable"]
+__all__ = ["REAL", "Eigensolvers", "Function", "Rule", "available", "eigensolvers", "usable"]
 
 
 REAL = frozenset({torch.float32, torch.float64})
-_SMALL = 1 << 14
-
-
 _INSTALLED = importlib.util.find_spec("numba") is not None
 
 
@@ -38,23 +34,21 @@ def usable(X: Tensor) -> bool:
     return not torch.is_grad_enabled() and X.is_cpu and X.dtype in REAL and available() and is_concrete(X)
 
 
-@functools.cache
-def finite_kernel(dtype: torch.dtype) -> Callable[[int, int], bool]:
-    """The check of :mod:`eigengrad.kernels.finite` for ``dtype``."""
-    from . import finite
+class Rule(enum.IntEnum):
+    """The gradient rules that kernels know: what stands for 1/(λ_j − λ_i)."""
 
-    check: Callable[[int, int], bool] = finite.finite32 if dtype == torch.float32 else finite.finite64
-    return check
+    EXACT = 0
+    TAYLOR = 1
+    CLIP = 2
+    LORENTZIAN = 3
+    MASK = 4
 
 
-def all_finite(A: Tensor) -> bool:
-    """Whether ``A`` holds neither NaN nor infinity; a sum that overflows counts as a no.
+class Function(enum.IntEnum):
+    """The functions whose divided differences kernels know."""
 
-    By the kernel where that is at hand: for small contiguous matrices, once numba has been loaded.
-    """
-    if "numba" in sys.modules and A.dtype in REAL and A.is_cpu and A.is_contiguous() and A.numel() <= _SMALL:
-        return finite_kernel(A.dtype)(A.data_ptr(), A.numel())
-    return cmath.isfinite(A.sum().item())
+    SQRT = 0
+    INV_SQRT = 1
 
 
 class Eigensolvers(NamedTuple):
@@ -73,20 +67,3 @@ def eigensolvers(dtype: torch.dtype) -> Eigensolvers:
     if dtype == torch.float32:
         return Eigensolvers(eigh.jacobi32, eigh.lanes32, eigh.divided32)
     return Eigensolvers(eigh.jacobi64, eigh.lanes64, eigh.divided64)
-
-
-class TaylorKernels(NamedTuple):
-    """What :mod:`eigengrad.kernels.taylor` offers for one type."""
-
-    bracket: Callable[..., None]
-    pullback: Callable[..., None]
-
-
-@functools.cache
-def taylor_kernels(dtype: torch.dtype) -> TaylorKernels:
-    """The kernels for ``dtype``, loaded when they are first needed."""
-    from . import taylor
-
-    if dtype == torch.float32:
-        return TaylorKernels(taylor.bracket32, taylor.pullback32)
-    return TaylorKernels(taylor.bracket64, taylor.pullback64)

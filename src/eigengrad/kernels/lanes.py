@@ -26,7 +26,7 @@ from .vectors import (
     width,
 )
 
-__all__ = ["deinterleave_sorted", "interleave", "normalise"]
+__all__ = ["deinterleave", "deinterleave_sorted", "interleave", "normalise"]
 
 
 @compiled
@@ -76,6 +76,23 @@ def normalise(lanes: Any, block: Any, n: int) -> Any:
 
 
 @compiled
+def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, target: Any, offsets: Any) -> None:
+    """Empty ``block`` into the ``count`` matrices from number ``first``."""
+    W = width(lanes)
+    if size >= W and count == W:
+        for w in range(W):
+            offsets[w] = (first + w) * size
+        for j in range(0, size - W + 1, W):
+            transpose(lanes, block, j * W, W, target, offsets, j)
+        if size % W:
+            transpose(lanes, block, (size - W) * W, W, target, offsets, size - W)
+    else:
+        for w in range(count):
+            for j in range(size):
+                target[(first + w) * size + j] = block[j * W + w]
+
+
+@compiled
 def deinterleave_sorted(
     lanes: Any,
     first: int,
@@ -112,17 +129,7 @@ def deinterleave_sorted(
             for i in range(0, n, W):
                 transpose(lanes, vectors, (k * n + i) * W, W, V, offsets, i)
         return
-    if size >= W:  # matrix by matrix into the spare block, then row by row to its place
-        for w in range(W):
-            offsets[w] = w * size
-        for j in range(0, size - W + 1, W):
-            transpose(lanes, vectors, j * W, W, spare, offsets, j)
-        if size % W:
-            transpose(lanes, vectors, (size - W) * W, W, spare, offsets, size - W)
-    else:
-        for w in range(count):
-            for j in range(size):
-                spare[w * size + j] = vectors[j * W + w]
+    deinterleave(lanes, 0, count, size, vectors, spare, offsets)  # then row by row to its place
     for w in range(count):
         for k in range(n):
             rank = np.int64(ranks[k * W + w])

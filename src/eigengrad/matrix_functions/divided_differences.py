@@ -10,9 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+
+from .. import kernels
 
 __all__ = ["GivenFunction", "ScalarFunction", "SmoothFunction", "where_tied"]
 
@@ -22,6 +25,8 @@ class ScalarFunction(ABC):
 
     #: What the eigenvalues must be: "real", "non-negative" or "positive".
     domain = "real"
+    #: The compiled kernel that knows its divided differences, if there is one.
+    kernel: ClassVar[kernels.Function | None] = None
 
     @abstractmethod
     def value(self, x: Tensor) -> Tensor:

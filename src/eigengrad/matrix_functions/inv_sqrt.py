@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..gradients import GradientRule
 from .divided_differences import ScalarFunction
 from .spectral import apply, directional, spectral
@@ -20,6 +21,7 @@ class InvSqrt(ScalarFunction):
     """1/√x: f[x, y] = −1/(p q (p + q)) with p = √x, q = √y, with no subtraction at all."""
 
     domain = "positive"
+    kernel = kernels.Function.INV_SQRT
 
     def value(self, x: Tensor) -> Tensor:
         return torch.rsqrt(x)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .. import kernels
 from .._arguments import require_non_negative
 from .._inputs import check_matrix, full_precision, is_concrete, matmul, transforming, widen
 from .._matmul import precise_matmul
@@ -28,6 +29,7 @@ from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
 from ..gradients.rule import round_off
+from ..kernels import backward
 from .divided_differences import ScalarFunction, SmoothFunction
 
 __all__ = ["apply", "directional", "spectral"]
@@ -113,6 +115,10 @@ def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
 def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     """D(A, E), as a function of A and E."""
     if not torch.is_grad_enabled() and is_concrete(E):  # a plain backward pass: nothing to record
+        if f.kernel is not None and kernels.usable(E):
+            gA = backward.function_pullback(f.kernel, L, V, E)
+            if gA is not None:
+                return gA
         return _directional(E, L, V, f)
     D: Tensor = run(_Directional, _DirectionalTransforms, A, E, L, V, f)
     return D

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..gradients import GradientRule
 from .divided_differences import ScalarFunction
 from .spectral import apply, directional
@@ -19,6 +20,7 @@ class Sqrt(ScalarFunction):
     """√x: f[x, y] = 1/(√x + √y), with no subtraction at all."""
 
     domain = "non-negative"
+    kernel = kernels.Function.SQRT
 
     def value(self, x: Tensor) -> Tensor:
         return torch.sqrt(x)
