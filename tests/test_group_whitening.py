@@ -47,8 +47,8 @@ def relative(a: Tensor, b: Tensor) -> float:
 def assert_fused_is_composed(module, x: Tensor) -> None:
     torch.testing.assert_close(module(x), composed(module, x), rtol=1e-10, atol=1e-10)
     pairs = zip(gradients(module, module, x), gradients(lambda x: composed(module, x), module, x), strict=True)
-    for got, expected in pairs:
-        assert relative(got, expected) < 1e-10
+    for got, expected in pairs:  # of points that are all one, the gradient is zero, and in the composed form round-off
+        assert (got - expected).norm() < 1e-10 * max(expected.norm(), 1)
 
 
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])

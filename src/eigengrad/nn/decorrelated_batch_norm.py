@@ -82,6 +82,10 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
     def whitening_matrices(self, covariance: Tensor) -> Tensor:
         return whitening_matrix(covariance, eps=self.eps, whitening=self.whitening, gradient=self.gradient)
 
+    def _root_eps(self) -> float | None:
+        own = type(self).whitening_matrices is _DecorrelatedBatchNorm.whitening_matrices
+        return self.eps if own and self.whitening == "zca" and self.gradient in (None, "exact") else None
+
     def extra_repr(self) -> str:
         gradient = default_gradient(self.whitening) if self.gradient is None else self.gradient
         return f"{super().extra_repr()}, whitening={self.whitening}, gradient={gradient}"

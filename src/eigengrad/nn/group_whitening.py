@@ -23,14 +23,14 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from .._inputs import forward_mode, full_precision, is_concrete, widen
 from .._matmul import precise_matmul
+from .._transforms import _bare_apply
+from ..eigh import decompose
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
-from .layout import Layout, dense
+from .layout import dense
+from .passes import KernelPasses, passes_over
 
 __all__ = ["Whitened", "affine_map", "group_whiten"]
-
-#: Σ xxᵀ/m − μμᵀ loses as many digits as (μ/σ)² has; from this ratio on, points are centred first.
-_FAR = 64.0
 
 
 class Whitened(NamedTuple):
@@ -49,6 +49,7 @@ def group_whiten(
     groups: int,
     whitening: Callable[[Tensor], Tensor],
     process_group: Any = None,
+    root_eps: float | None = None,
 ) -> Whitened:
     """Whiten ``x`` (N, C, *spatial) by the statistics of the batch.
 
@@ -58,13 +59,13 @@ def group_whiten(
         groups: how many groups the channels are in.
         whitening: from covariances (groups, d, d) to whitening matrices, differentiable.
         process_group: the processes whose points count, or None for this one alone.
+        root_eps: ε, if ``whitening`` is matrix_inv_sqrt(M, eps=ε), for which there are kernels; None if it is not.
     """
     with full_precision(x):
         if not is_concrete(x) or forward_mode() or torch.is_inference_mode_enabled():
             return _composed(x, weight, bias, groups, whitening, process_group)
-        arguments = (dense(x), weight, bias, groups, whitening, process_group)
-        output, mean, cov, count = _GroupWhiten.apply(*arguments)  # type: ignore[no-untyped-call]
-        return Whitened(output, mean, cov, int(count))
+        arguments = (dense(x), weight, bias, groups, whitening, process_group, root_eps)
+        return Whitened(*_bare_apply(_GroupWhiten)(*arguments))
 
 
 def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
@@ -109,37 +110,38 @@ class _GroupWhiten(Function):
         groups: int,
         whitening: Callable[[Tensor], Tensor],
         process_group: Any,
+        root_eps: float | None,
     ) -> Any:
-        points, layout = widen(x), Layout.of(x, groups)
-        mean, cov, far = _moments(points, layout)
+        points = widen(x)
+        passes = passes_over(points, groups)
+        mean, cov = passes.statistics(points)
         count = x.numel() // max(x.shape[1], 1)
         if process_group is not None:
-            column, cov, count = merge_moments(mean.view(groups, x.shape[1] // groups, 1), cov, count, process_group)
-            mean = column.flatten()
-        leaf = cov.detach()
-        if any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
+            column = mean.view(groups, x.shape[1] // groups, 1)
+            column, common, count = merge_moments(column, cov.to(mean.dtype), count, process_group)
+            mean, cov = column.flatten(), common.to(cov.dtype)
+        if root_eps is not None and isinstance(passes, KernelPasses):
+            ctx.L, ctx.V = decompose("matrix_inv_sqrt", cov, None, None)
+            ctx.S = S = passes.inverse_root(ctx.L, ctx.V, root_eps)
+        elif any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
+            ctx.leaf = cov.detach().requires_grad_()
             with torch.enable_grad(), saved_tensors_hooks(_as_is, _as_is):  # a checkpoint must not recompute it
-                S = whitening(leaf.requires_grad_())
+                ctx.S = S = whitening(ctx.leaf)
         else:
-            S = whitening(leaf)
-        A = S.detach() if weight is None else weight.view(groups, x.shape[1] // groups, 1) * S.detach()
-        offset = torch.zeros_like(mean) if bias is None else bias.detach().to(mean.dtype)
-        if not far:
-            offset = offset - (A @ mean.view(groups, x.shape[1] // groups, 1)).flatten()
-        output = torch.empty_like(points)
-        layout.affine(A, offset, _centred(points, mean, far), out=output)
+            S = whitening(cov)
+        output = passes.whiten(points, S.detach(), weight, bias, mean)
         ctx.save_for_backward(x, weight, bias, mean)
-        ctx.leaf, ctx.S, ctx.far, ctx.count = leaf, S, far, count
-        ctx.groups, ctx.whitening, ctx.process_group = groups, whitening, process_group
-        counted = torch.tensor(count)
-        ctx.mark_non_differentiable(mean, cov, counted)
+        ctx.passes, ctx.count, ctx.groups = passes, count, groups
+        ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
+        rounded = mean.to(cov.dtype)
+        ctx.mark_non_differentiable(rounded, cov)
         ctx.set_materialize_grads(False)
-        return output.to(x.dtype), mean, cov, counted
+        return output.to(x.dtype), rounded, cov, count
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor | None, *_: None) -> Any:
         x, weight, bias, mean = ctx.saved_tensors
-        nothing = (None, None, None)
+        nothing = (None, None, None, None)
         if gy is None:
             return (None, None, None, *nothing)
         with full_precision(x):
@@ -152,60 +154,25 @@ def _as_is(x: Tensor) -> Tensor:
     return x
 
 
-def _moments(points: Tensor, layout: Layout) -> tuple[Tensor, Tensor, bool]:
-    """Mean (C,), covariance (groups, d, d), and whether the mean is so far off that points must be centred first."""
-    count = max(points.numel() // max(points.shape[1], 1), 1)
-    mean = points.sum([0, *range(2, points.ndim)]) / count
-    groups, d = layout.groups, layout.group_size
-    if points.is_cpu:
-        column = mean.view(groups, d, 1)
-        cov = layout.sum_products(points, points) / count - column @ column.mT
-        variance = torch.diagonal(cov, dim1=-2, dim2=-1)
-        far = bool((column.squeeze(-1) ** 2 > _FAR * variance).any())
-        if not far:
-            return mean, cov, False
-    centred = _centred(points, mean, True)
-    return mean, layout.sum_products(centred, centred) / count, True
-
-
-def _centred(points: Tensor, mean: Tensor, far: bool) -> Tensor:
-    return points - mean.view(1, -1, *[1] * (points.ndim - 2)) if far else points
-
-
 def _gradients(
     ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, gy: Tensor
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    groups, S = ctx.groups, ctx.S.detach()
-    layout = Layout.of(x, groups)
-    points = _centred(widen(x), mean, ctx.far)
-    dy = widen(gy).contiguous(memory_format=_memory_format(x))
-    column = mean.view(groups, x.shape[1] // groups, 1)
-    sums = dy.sum([0, *range(2, dy.ndim)])
-    G = layout.sum_products(dy, points)
-    if not ctx.far:
-        G = G - sums.view(groups, x.shape[1] // groups, 1) @ column.mT
-    g_weight = None if weight is None else (G * S).sum(-1).flatten().to(weight.dtype)
+    S, passes = ctx.S.detach(), ctx.passes
+    points, dy = widen(x), widen(gy)
+    G, sums, g_weight = passes.sums(dy, points, S, mean)
+    g_weight = None if weight is None else g_weight.to(weight.dtype)
     g_bias = None if bias is None else sums.to(bias.dtype)
     if not ctx.needs_input_grad[0]:
         return None, g_weight, g_bias
     if ctx.process_group is not None:  # M and μ belong to all processes, γ and β to this one's loss
         G, sums = all_reduce_sum(G, ctx.process_group), all_reduce_sum(sums, ctx.process_group)
-    gS = G if weight is None else weight.view(groups, x.shape[1] // groups, 1) * G
-    (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
-    B = (gM + gM.mT) / max(ctx.count, 1)
-    At = (S if weight is None else weight.view(groups, x.shape[1] // groups, 1) * S).mT
-    offset = -(At @ sums.view(groups, x.shape[1] // groups, 1)) / max(ctx.count, 1)
-    offset = offset if ctx.far else offset - B @ column
-    dx = torch.empty_like(points)
-    layout.affine(At, offset.flatten(), dy, out=dx)
-    layout.matrices(dx).baddbmm_(layout.operator(B), layout.matrices(points))
+    if hasattr(ctx, "V"):
+        gM = passes.inverse_root_gradient(G, weight, ctx.L, ctx.V, ctx.root_eps)
+    else:
+        gS = G if weight is None else weight.view(ctx.groups, -1, 1) * G
+        (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
+    dx = passes.gradient(dy, points, S, gM, weight, sums, mean, max(ctx.count, 1))
     return dx.to(x.dtype), g_weight, g_bias
-
-
-def _memory_format(x: Tensor) -> torch.memory_format:
-    if x.is_contiguous():
-        return torch.contiguous_format
-    return torch.channels_last if x.ndim == 4 else torch.channels_last_3d
 
 
 def _recomposed(

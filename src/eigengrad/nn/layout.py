@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "channels_fast", "dense", "memory_format"]
 
 _MERGED_WIDTH = 64
 
@@ -33,7 +33,7 @@ class Layout:
     def of(cls, x: Tensor, groups: int) -> Layout:
         """The natural layout of ``x``, which must be dense: see :func:`dense`."""
         size = x.shape[1] // groups
-        if not _channels_fast(x):
+        if not channels_fast(x):
             return cls(groups, size, x.shape[0], 1, False)
         merged = max(k for k in range(1, groups + 1) if groups % k == 0 and (k == 1 or k * size <= _MERGED_WIDTH))
         return cls(groups, size, 1, merged, True)
@@ -73,7 +73,8 @@ class Layout:
         return blocks.view(-1, k * d, k * d)
 
 
-def _channels_fast(x: Tensor) -> bool:
+def channels_fast(x: Tensor) -> bool:
+    """Whether a dense map has its channels next to each other in memory."""
     if x.ndim == 2:
         return x.is_contiguous()
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.ndim)
@@ -82,4 +83,11 @@ def _channels_fast(x: Tensor) -> bool:
 
 def dense(x: Tensor) -> Tensor:
     """``x`` itself if it is contiguous in either layout, a contiguous copy otherwise."""
-    return x if x.is_contiguous() or _channels_fast(x) else x.contiguous()
+    return x if x.is_contiguous() or channels_fast(x) else x.contiguous()
+
+
+def memory_format(x: Tensor) -> torch.memory_format:
+    """The memory format of a dense map."""
+    if x.is_contiguous():
+        return torch.contiguous_format
+    return torch.channels_last if x.ndim == 4 else torch.channels_last_3d

@@ -76,6 +76,10 @@ class WhiteningNorm(nn.Module):
         """Whitening matrices of covariances: (groups, d, d) to the same."""
         raise NotImplementedError
 
+    def _root_eps(self) -> float | None:
+        """ε, where S is the inverse square root of M + εI with its exact gradient: kernels know that one. Else None."""
+        return None
+
     def reset_running_stats(self) -> None:
         """Mean 0, covariance I, no batches seen."""
         if self.running_mean is None or self.running_covariance is None or self.num_batches_tracked is None:
@@ -151,7 +155,8 @@ class WhiteningNorm(nn.Module):
         if self.training and count == 1 and not synchronised:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
         group = self._group() if synchronised else None
-        result = group_whiten(x, self.weight, self.bias, self.num_groups, self.whitening_matrices, group)
+        parameters = self.weight, self.bias, self.num_groups
+        result = group_whiten(x, *parameters, self.whitening_matrices, group, self._root_eps())
         if self.training and self.running_mean is not None and result.points > 0:
             self._track(result.mean, result.covariance)
         return result.output

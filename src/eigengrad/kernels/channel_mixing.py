@@ -1,0 +1,100 @@
+"""Points mapped linearly: y = M x + c within each group of channels, of one map, or of two with their products added.
+
+Tile by tile: four rows of the result by four vectors of points in registers, for which each row of the input costs four
+loads, four broadcast weights and 16 fused operations. 2·m·C·d flops for each input map of m points and C channels in
+groups of d; bound by memory up to d ≈ 32. A large result is written past the caches: it would not stay there anyway,
+and a line that is streamed need not be read first.
+
+Weights are packed so that the inner loop walks through them: for every four rows of M, column by column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
+from .compiled import compiled
+from .tiles import centre_of, channel_places, gather, scatter
+from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
+from .vectors import width
+
+__all__ = ["mix", "mix_rows"]
+
+
+@compiled
+def mix(
+    number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
+    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
+) -> None:  # fmt: skip
+    """The tiles ``first`` to ``last`` of y = M x + c, or, where there is a second map, of y = M₁ x₁ + M₂ x₂ + c.
+
+    Takes addresses, and as first argument a number of the maps' type (see :mod:`.arrays`). The centre is subtracted
+    from the last map. Weights are, for every group and four of its rows, the packed columns of [M₁ M₂], both padded
+    with zeros to multiples of 4; offsets the padded c of every group. A tile has ``length`` points of ``span`` groups.
+    Where channels are slow, P is a multiple of W and d one of 4, tiles do not cross samples and go straight to the
+    result.
+    """
+    lanes, shape, maps = lanes_of(number), (C, P, fast), 2 if second_map else 1
+    W, rows = width(lanes), rounded(d, 4)
+    depth, stride, whole = maps * rows, length + W, not fast and P % W == 0 and d == rows
+    inputs = array_at(lanes, first_map, points * C), array_at(lanes, second_map, points * C)
+    centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
+    y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C // d * rows)
+    packed = array_at(lanes, weights, C // d * rows * depth)
+    tile, spare = zeros(lanes, (span * depth + 1) * stride), zeros(lanes, 0 if whole else (span * rows + 1) * stride)
+    sources = channel_places(lanes, span * d, d, depth, stride)
+    targets = channel_places(lanes, span * d, d, rows, stride)
+    tiles_a_sample = rounded(P, length) // length
+    for number_of_tile in range(first, last):
+        point = number_of_tile * length
+        count = min(length, points - point)
+        if whole:
+            sample, part = divmod(number_of_tile, tiles_a_sample)
+            point = sample * P + part * length
+            count = min(length, P - part * length)
+        for group in range(0, C // d, span):
+            groups = min(span, C // d - group)
+            for side in range(maps):
+                shift = centres[0] if side == maps - 1 else centres[1]
+                x = inputs[0] if side == 0 else inputs[1]
+                gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, sources, side * rows * stride)
+            for g in range(group, group + groups):
+                out, place, step = spare, (g - group) * rows * stride, stride
+                if whole:
+                    out, place, step = y, (point // P * C + g * d) * P + point % P, P
+                mix_rows(
+                    lanes, tile, (g - group) * depth * stride, stride, depth, count, packed, g * rows * depth,
+                    shifts, g * rows, rows, out, place, step, whole and streaming != 0,
+                )  # fmt: skip
+            if not whole:
+                scatter(lanes, spare, targets, y, shape, point, count, group * d, groups * d, streaming != 0)
+    if streaming:
+        finish_streaming()
+
+
+@compiled
+def mix_rows(
+    lanes: Any, tile: Any, source: int, stride: int, depth: int, count: int, weights: Any, weight: int, offsets: Any,
+    offset: int, rows: int, y: Any, target: int, step: int, streaming: bool,
+) -> None:  # fmt: skip
+    """One group: ``rows`` rows of y, ``step`` apart, from ``depth`` rows of a tile.
+
+    ``count`` columns, rounded up to whole vectors. Weights and offsets are those from ``weight`` and ``offset`` on.
+    """
+    W = width(lanes)
+    for row in range(0, rows, 4):
+        column = 0
+        while column < count:
+            p, w, q = source + column, weight + row * depth, target + row * step + column
+            if column + 3 * W < count:
+                wide = block_of_rows(lanes, offsets, offset + row, 4)
+                for j in range(depth):
+                    wide = add_weighted(lanes, wide, tile, p + j * stride, weights, w + 4 * j)
+                store_block(lanes, y, q, step, wide, streaming)
+                column += 4 * W
+            else:
+                narrow = block_of_rows(lanes, offsets, offset + row, 1)
+                for j in range(depth):
+                    narrow = add_weighted(lanes, narrow, tile, p + j * stride, weights, w + 4 * j)
+                store_block(lanes, y, q, step, narrow, streaming)
+                column += W

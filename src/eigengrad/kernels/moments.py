@@ -1,0 +1,111 @@
+"""Sums over the points of feature maps: Σ l and Σ l rᵀ within each group of channels, for two maps or one with itself.
+
+A slab of points is taken tile by tile. Within a tile 4×4 products at a time are summed in registers: 8 loads for 16
+fused operations, over rows of some hundred points; then the lanes are added up and go to the totals, in double
+precision. Half of the products are left out where both maps are one. For m points of C channels in groups of d that is
+2·m·C·d flops (m·C·d for one map) on top of reading the maps once: bound by memory up to d ≈ 32, by arithmetic beyond.
+
+How points are cut into tiles and slabs depends on the shape alone, so sums do not depend on the number of threads.
+
+The kernels take addresses, and as their first argument a number of the maps' type (see :mod:`.arrays`); shapes are as
+in :mod:`.tiles`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
+from .compiled import compiled
+from .tiles import centre_of, channel_places, gather
+from .vector_blocks import add_lane_sums, add_products, add_rows, zero_block
+from .vectors import width
+
+__all__ = ["moments", "pivots", "totals_size"]
+
+_PIVOT_POINTS = 16
+
+
+@compiled
+def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: int) -> None:
+    """About the mean of each channel, from a few points, into a float64 array.
+
+    One-pass moments of numbers far from zero cancel; relative to one of their own they do not. A few points rather than
+    one, because a single one may lie far off.
+    """
+    lanes = lanes_of(number)
+    numbers, middle = array_at(lanes, x, points * C), doubles_at(centre, C)
+    count = min(points, _PIVOT_POINTS)
+    for c in range(C):
+        total = 0.0
+        for k in range(count):
+            q = k * points // count
+            total += numbers[q * C + c] if fast else numbers[(q // P * C + c) * P + q % P]
+        middle[c] = numbers.dtype.type(total / count)
+
+
+@compiled
+def totals_size(d: int) -> int:
+    """How many totals a group has.
+
+    16 for every 4×4 block of products, by rows of blocks, then 16 for every 4 channels, the first 4 of them their sums.
+    """
+    blocks = rounded(d, 4) // 4
+    return (blocks + 1) * blocks * 16
+
+
+@compiled
+def moments(
+    number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
+    first: int, last: int, slabs: int, length: int, span: int,
+) -> None:  # fmt: skip
+    """The totals of the slabs ``first`` to ``last`` of all ``slabs``, each a share of the tiles.
+
+    The right map is taken less its centre. For one map with itself both addresses are the same, and of its products
+    only the blocks on and above the diagonal are summed. A tile has ``length`` points of ``span`` groups.
+    """
+    lanes, shape, itself = lanes_of(number), (C, P, fast), left == right
+    maps = array_at(lanes, left, points * C), array_at(lanes, right, points * C)
+    centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
+    rows, stride, size = rounded(d, 4), length + width(lanes), totals_size(d)
+    half = (span * rows + 1) * stride  # of the tile: first the left map's rows, then the right one's
+    tile = zeros(lanes, half if itself else 2 * half)
+    places = channel_places(lanes, span * d, d, rows, stride)
+    sums = doubles_at(totals, slabs * (C // d) * size)
+    tiles = rounded(points, length) // length
+    for slab in range(first, last):
+        start = slab * (C // d) * size
+        for i in range(start, start + C // d * size):
+            sums[i] = 0
+        begin, end = tiles * slab // slabs * length, min(points, tiles * (slab + 1) // slabs * length)
+        for point in range(begin, end, length):
+            count = min(length, end - point)
+            for group in range(0, C // d, span):
+                groups = min(span, C // d - group)
+                for side in range(1 if itself else 2):
+                    shift = centres[0] if itself or side == 1 else centres[1]
+                    x = maps[0] if side == 0 else maps[1]
+                    gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, places, side * half)
+                for g in range(groups):
+                    place, here = g * rows * stride, start + (group + g) * size
+                    _add_group(lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here)
+
+
+@compiled
+def _add_group(
+    lanes: Any, tile: Any, place: int, stride: int, blocks: int, half: int, count: int, totals: Any, start: int
+) -> None:
+    """The totals of one group in one tile. Where both maps are one, ``half`` is 0."""
+    W = width(lanes)
+    for i in range(blocks):
+        left = place + 4 * i * stride
+        block = zero_block(lanes)
+        for column in range(0, count, W):
+            block = add_rows(lanes, block, tile, left + column, stride)
+        add_lane_sums(lanes, block, totals, start + (blocks * blocks + i) * 16)
+        for j in range(0 if half else i, blocks):
+            right = place + half + 4 * j * stride
+            block = zero_block(lanes)
+            for column in range(0, count, W):
+                block = add_products(lanes, block, tile, left + column, right + column, stride)
+            add_lane_sums(lanes, block, totals, start + (i * blocks + j) * 16)

@@ -1,0 +1,112 @@
+"""Tiles of feature maps: some channels by some points, a row a channel, copied to where the first caches can hold them.
+
+A map (N, C, *spatial) has m = N·P points, P of them a sample. In memory its channels are either slow (NCHW: a row of P
+numbers for each sample and channel) or fast (channels_last: C numbers for each point). A tile is the same for both, so
+what is computed on tiles is written once: points along the vectors, rows at given places, a constant subtracted from
+each channel on the way. Where channels are fast, W×W blocks are transposed in registers.
+
+A map is described by ``shape`` = (channels, P, whether channels are fast).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arrays import zeros
+from .compiled import compiled
+from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
+from .vectors import broadcast, load, store, width
+
+__all__ = ["centre_of", "channel_places", "gather", "scatter"]
+
+
+@compiled
+def centre_of(lanes: Any, mean: Any) -> Any:
+    """A mean in double precision, rounded to the type of the lanes: what is subtracted from a map."""
+    centre = zeros(lanes, mean.size)
+    for c in range(mean.size):
+        centre[c] = mean[c]
+    return centre
+
+
+@compiled
+def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) -> Any:
+    """Where the rows of some channels are in a tile whose groups of d channels have ``rows`` rows each.
+
+    What a vector of channels has beyond the last one goes to an extra row.
+    """
+    places = np.empty(channels + width(lanes), np.int64)
+    for k in range(places.size):
+        places[k] = (k // d * rows + k % d if k < channels else channels // d * rows) * stride
+    return places
+
+
+@compiled
+def gather(
+    lanes: Any, x: Any, shape: Any, first: int, count: int, channel: int, channels: int, centre: Any, tile: Any,
+    places: Any, row: int,
+) -> None:  # fmt: skip
+    """Copy the points ``first`` to ``first + count``, less the centre, of ``channels`` channels from ``channel`` on.
+
+    Rows go ``row`` numbers behind their places. Columns up to the end of the last point's vector are zero.
+    """
+    C, P, fast = shape
+    W = width(lanes)
+    column = 0
+    while column < count and not fast:
+        sample, point = divmod(first + column, P)
+        length = min(P - point, count - column)
+        part = length % W
+        for k in range(channels):
+            source, target = (sample * C + channel + k) * P + point, row + places[k] + column
+            shift = broadcast(lanes, centre, channel + k)
+            for i in range(0, length - part, W):
+                store(tile, target + i, load(lanes, x, source + i) - shift)
+            if part:
+                i = length - part
+                store(tile, target + i, load_part(lanes, x, source + i, part) - shift)
+        column += length
+    while column < count:
+        for k in range(0, channels, W):
+            source, shift = (first + column) * C + channel + k, load(lanes, centre, channel + k)
+            transpose_from(
+                lanes, x, source, C, shift, tile, places, k, row + column, count - column, min(W, channels - k)
+            )
+        column += W
+    part = count % W
+    if part:
+        for k in range(channels):
+            place = row + places[k] + count - part
+            store(tile, place, load_part(lanes, tile, place, part))
+
+
+@compiled
+def scatter(
+    lanes: Any, tile: Any, places: Any, y: Any, shape: Any, first: int, count: int, channel: int, channels: int,
+    streaming: bool,
+) -> None:  # fmt: skip
+    """Copy a tile to the points ``first`` to ``first + count`` of a map; streaming where channels are fast."""
+    C, P, fast = shape
+    W = width(lanes)
+    column = 0
+    while column < count and not fast:
+        sample, point = divmod(first + column, P)
+        length = min(P - point, count - column)
+        part = length % W
+        for k in range(channels):
+            source, target = places[k] + column, (sample * C + channel + k) * P + point
+            for i in range(0, length - part, W):
+                store(y, target + i, load(lanes, tile, source + i))
+            if part:
+                i = length - part
+                store_part(y, target + i, load(lanes, tile, source + i), part)
+        column += length
+    while column < count:
+        for k in range(0, channels, W):
+            target = (first + column) * C + channel + k
+            transpose_onto(
+                lanes, tile, places, k, column, y, target, C, count - column, min(W, channels - k), streaming
+            )
+        column += W

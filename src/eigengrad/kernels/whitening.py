@@ -1,0 +1,223 @@
+"""The algebra of whitening in d × d matrices: what happens between the passes over the feature maps.
+
+From totals (see :mod:`.moments`) to mean and covariance; from its eigenpairs to S = (M + εI)^(−½) and back through it,
+by divided differences; and from these to the weights of :mod:`.channel_mixing`. In torch operations this is some fifty
+calls, more than the passes themselves take for a small map. Products are those of the channel mixing: d³/W fused
+vector operations each, one for S and four for its gradient.
+
+The kernels take addresses, and as their first argument a number of the matrices' type (see :mod:`.arrays`); means and
+totals are float64. The address of γ or β may be 0, for none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
+from .channel_mixing import mix_rows
+from .compiled import compiled
+from .moments import totals_size
+from .vectors import width
+
+__all__ = [
+    "backward_weights",
+    "forward_weights",
+    "inverse_root",
+    "inverse_root_gradient",
+    "mean_and_covariance",
+    "products_and_sums",
+]
+
+
+@compiled
+def _joined(totals: int, slabs: int, size: int) -> Any:
+    """The totals of all slabs, added to those of the first."""
+    sums = doubles_at(totals, slabs * size)
+    for slab in range(1, slabs):
+        for i in range(size):
+            sums[i] += sums[slab * size + i]
+    return sums
+
+
+@compiled
+def _product_at(blocks: int, i: int, j: int) -> int:
+    """Where Σ lᵢ rⱼ is among the totals of a group."""
+    return (i // 4 * blocks + j // 4) * 16 + i % 4 * 4 + j % 4
+
+
+@compiled
+def _sum_at(blocks: int, i: int) -> int:
+    """Where Σ lᵢ is among the totals of a group."""
+    return (blocks * blocks + i // 4) * 16 + i % 4
+
+
+@compiled
+def mean_and_covariance(
+    number: Any, totals: int, slabs: int, pivots: int, points: int, C: int, d: int, mean: int, covariance: int
+) -> None:
+    """From the totals of a map with itself, taken relative to the pivots."""
+    size, blocks = totals_size(d), rounded(d, 4) // 4
+    sums, centre, means = _joined(totals, slabs, C // d * size), doubles_at(pivots, C), doubles_at(mean, C)
+    result = array_at(lanes_of(number), covariance, C * d)
+    for group in range(C // d):
+        start, first = group * size, group * d
+        for i in range(d):
+            shift = sums[start + _sum_at(blocks, i)] / points
+            means[first + i] = centre[first + i] + shift
+            for j in range(i + 1):
+                other = sums[start + _sum_at(blocks, j)] / points
+                entry = sums[start + _product_at(blocks, j, i)] / points - shift * other
+                result[(first + i) * d + j] = entry
+                result[(first + j) * d + i] = entry
+
+
+@compiled
+def products_and_sums(
+    number: Any, totals: int, slabs: int, mean: int, S: int, C: int, d: int, products: int, sums: int,
+    weight_gradient: int,
+) -> None:  # fmt: skip
+    """From the totals of dy with x less its rounded mean: G = Σ dy (x − μ)ᵀ, Σ dy and diag(G Sᵀ)."""
+    lanes, size, blocks = lanes_of(number), totals_size(d), rounded(d, 4) // 4
+    every, means, matrices = _joined(totals, slabs, C // d * size), doubles_at(mean, C), array_at(lanes, S, C * d)
+    G, s, slopes = array_at(lanes, products, C * d), array_at(lanes, sums, C), array_at(lanes, weight_gradient, C)
+    for c in range(C):
+        start, i, slope = c // d * size, c % d, 0.0
+        row = every[start + _sum_at(blocks, i)]
+        for j in range(d):
+            centre = means[c - i + j]
+            g = every[start + _product_at(blocks, i, j)] - row * (centre - s.dtype.type(centre))
+            G[c * d + j] = g
+            slope += g * matrices[c * d + j]
+        s[c], slopes[c] = row, slope
+
+
+@compiled
+def _multiply(
+    lanes: Any, scratch: Any, left: int, transposed: bool, right: int, result: int, d: int, weights: Any, offsets: Any
+) -> None:
+    """The product of two padded matrices within ``scratch``, given by their places, to a third place."""
+    rows, stride = rounded(d, 4), rounded(d, width(lanes))
+    across, down = (1, stride) if transposed else (stride, 1)
+    for i in range(d):
+        for j in range(d):
+            weights[i // 4 * 4 * rows + j * 4 + i % 4] = scratch[left + i * across + j * down]
+    nowhere = d < 0
+    origin = d - d  # not a literal, for which the function would be compiled once more
+    mix_rows(
+        lanes, scratch, right, stride, rows, stride, weights, origin, offsets, origin, rows, scratch, result, stride,
+        nowhere,
+    )  # fmt: skip
+
+
+@compiled
+def inverse_root(number: Any, L: int, V: int, eps: float, groups: int, d: int, S: int) -> None:
+    """S = V λ^(−½) Vᵀ with λ ← max(λ + ε, ε), from eigenvectors as rows.
+
+    As QᵀQ with Q = λ^(−¼) Vᵀ, which is symmetric to the last bit.
+    """
+    lanes, count = lanes_of(number), groups * d * d
+    values, vectors, result = array_at(lanes, L, groups * d), array_at(lanes, V, count), array_at(lanes, S, count)
+    rows, stride = rounded(d, 4), rounded(d, width(lanes))
+    scratch, weights, offsets = zeros(lanes, 2 * rows * stride), zeros(lanes, rows * rows), zeros(lanes, rows)
+    least = result.dtype.type(eps)
+    Q, product = int(np.int64(0)), rows * stride  # not a literal, for which _multiply would be compiled once more
+    for g in range(groups):
+        for k in range(d):
+            factor = 1 / np.sqrt(np.sqrt(max(values[g * d + k] + least, least)))
+            for i in range(d):
+                scratch[Q + k * stride + i] = factor * vectors[(g * d + k) * d + i]
+        _multiply(lanes, scratch, Q, d > 0, Q, product, d, weights, offsets)
+        for i in range(d):
+            for j in range(d):
+                result[(g * d + i) * d + j] = scratch[product + i * stride + j]
+
+
+@compiled
+def inverse_root_gradient(
+    number: Any, G: int, weight: int, L: int, V: int, eps: float, groups: int, d: int, gM: int
+) -> None:
+    """gM = V [F ∘ (Vᵀ E V)] Vᵀ with E the symmetric part of diag(γ) G and F_ij = −1/(p_i p_j (p_i + p_j)), p = √λ."""
+    lanes, count = lanes_of(number), groups * d * d
+    products, gamma = array_at(lanes, G, count), array_at(lanes, weight, groups * d)
+    values, vectors, result = array_at(lanes, L, groups * d), array_at(lanes, V, count), array_at(lanes, gM, count)
+    rows, stride = rounded(d, 4), rounded(d, width(lanes))
+    size = rows * stride
+    scratch, weights, offsets = zeros(lanes, 4 * size), zeros(lanes, rows * rows), zeros(lanes, rows)
+    roots = zeros(lanes, rows)
+    least, half, one = result.dtype.type(eps), result.dtype.type(0.5), result.dtype.type(1.0)
+    R, Rt, X, Y = 0, size, 2 * size, 3 * size
+    for g in range(groups):
+        for i in range(d):
+            roots[i] = np.sqrt(max(values[g * d + i] + least, least))
+            for j in range(d):
+                v = vectors[(g * d + i) * d + j]
+                scratch[R + i * stride + j] = v
+                scratch[Rt + j * stride + i] = v
+                left = products[(g * d + i) * d + j] * (gamma[g * d + i] if weight else one)
+                right = products[(g * d + j) * d + i] * (gamma[g * d + j] if weight else one)
+                scratch[X + i * stride + j] = half * (left + right)
+        for step in range(4):  # Y = Vᵀ E, X = Y V, then F ∘ X, Y = X Vᵀ, X = V Y
+            left, right = (R, X) if step == 0 else (Y, Rt) if step == 1 else (X, R) if step == 2 else (Rt, Y)
+            if step == 2:
+                for i in range(d):
+                    for j in range(d):
+                        scratch[X + i * stride + j] /= -(roots[i] * roots[j]) * (roots[i] + roots[j])
+            _multiply(lanes, scratch, left, d < 0, right, X if step % 2 else Y, d, weights, offsets)
+        for i in range(d):
+            for j in range(d):
+                result[(g * d + i) * d + j] = scratch[X + i * stride + j]
+
+
+@compiled
+def forward_weights(
+    number: Any, S: int, weight: int, bias: int, mean: int, groups: int, d: int, weights: int, offsets: int
+) -> None:
+    """Weights and offsets of y = A x + c for x less its rounded mean: A = diag(γ) S, c = β − A (μ − rounded μ)."""
+    lanes, C, rows = lanes_of(number), groups * d, rounded(d, 4)
+    matrices, gamma, beta = array_at(lanes, S, C * d), array_at(lanes, weight, C), array_at(lanes, bias, C)
+    means, one, none = doubles_at(mean, C), matrices.dtype.type(1.0), matrices.dtype.type(0.0)
+    packed, shifts = array_at(lanes, weights, C // d * rows * rows), array_at(lanes, offsets, C // d * rows)
+    for i in range(packed.size):
+        packed[i] = 0
+    for i in range(shifts.size):
+        shifts[i] = 0
+    for c in range(C):
+        i, total = c % d, 0.0
+        place = c // d * rows * rows + i // 4 * 4 * rows + i % 4
+        for j in range(d):
+            a = matrices[c * d + j] * (gamma[c] if weight else one)
+            packed[place + 4 * j] = a
+            total += a * (means[c - i + j] - matrices.dtype.type(means[c - i + j]))
+        shifts[c // d * rows + i] = (beta[c] if bias else none) - total
+
+
+@compiled
+def backward_weights(
+    number: Any, S: int, gM: int, weight: int, sums: int, mean: int, points: int, groups: int, d: int, weights: int,
+    offsets: int,
+) -> None:  # fmt: skip
+    """Weights and offsets of dx = Aᵀ dy + B x + c for x less its rounded mean.
+
+    B = (gM + gMᵀ)/m and c = −Aᵀ Σdy/m − B (μ − rounded μ).
+    """
+    lanes, C, rows = lanes_of(number), groups * d, rounded(d, 4)
+    matrices, gradients, gamma = array_at(lanes, S, C * d), array_at(lanes, gM, C * d), array_at(lanes, weight, C)
+    s, means, one = array_at(lanes, sums, C), doubles_at(mean, C), matrices.dtype.type(1.0)
+    packed, shifts = array_at(lanes, weights, 2 * C // d * rows * rows), array_at(lanes, offsets, C // d * rows)
+    for i in range(packed.size):
+        packed[i] = 0
+    for i in range(shifts.size):
+        shifts[i] = 0
+    for c in range(C):
+        i, total = c % d, 0.0
+        place = 2 * (c // d) * rows * rows + i // 4 * 8 * rows + i % 4
+        for j in range(d):
+            k = c - i + j
+            a = matrices[k * d + i] * (gamma[k] if weight else one)
+            b = (gradients[c * d + j] + gradients[k * d + i]) / points
+            packed[place + 4 * j] = a
+            packed[place + 4 * (rows + j)] = b
+            total += a * (s[k] / points) + b * (means[k] - matrices.dtype.type(means[k]))
+        shifts[c // d * rows + i] = -total

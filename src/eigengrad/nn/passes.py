@@ -1,0 +1,278 @@
+"""The passes over a feature map that whitening takes: two in the forward direction, two in the backward one.
+
+    statistics   μ and M of each group
+    whiten       y = diag(γ) S (x − μ) + β
+    sums         G = Σ dy (x − μ)ᵀ, Σ dy, and diag(G Sᵀ)
+    gradient     dx = Aᵀ (dy − Σdy/m) + (gM + gMᵀ)/m (x − μ), with A = diag(γ) S
+
+Once in products of BLAS, which run anywhere, and once in compiled kernels, each of which reads its maps once.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..kernels import huge_pages, threads
+from .layout import Layout, channels_fast, memory_format
+
+__all__ = ["BlasPasses", "KernelPasses", "passes_over"]
+
+
+def passes_over(x: Tensor, groups: int) -> BlasPasses | KernelPasses:
+    """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
+    return KernelPasses(x, groups) if kernels.usable(x) and x.numel() > 0 else BlasPasses(x, groups)
+
+
+class BlasPasses:
+    """In torch operations.
+
+    Points are centred only where the mean is far off: y = A x + c copies nothing, but Σ xxᵀ/m − μμᵀ loses as many
+    digits as (μ/σ)² has.
+    """
+
+    _FAR = 64.0
+
+    def __init__(self, x: Tensor, groups: int) -> None:
+        self.layout, self.far = Layout.of(x, groups), True
+        self.column = groups, x.shape[1] // groups, 1
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean (C,) and covariance (groups, d, d)."""
+        count = max(x.numel() // max(x.shape[1], 1), 1)
+        mean = x.sum([0, *range(2, x.ndim)]) / count
+        column = mean.view(self.column)
+        if x.is_cpu:  # elsewhere the decision would wait for the device
+            cov = self.layout.sum_products(x, x) / count - column @ column.mT
+            variance = torch.diagonal(cov, dim1=-2, dim2=-1)
+            self.far = bool((column.squeeze(-1) ** 2 > self._FAR * variance).any())
+            if not self.far:
+                return mean, cov
+        centred = self._centred(x, mean)
+        return mean, self.layout.sum_products(centred, centred) / count
+
+    def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
+        """The output, in the layout of ``x``."""
+        A = S if weight is None else weight.view(self.column) * S
+        offset = torch.zeros_like(mean) if bias is None else bias.to(mean.dtype)
+        if not self.far:
+            offset = offset - (A @ mean.view(self.column)).flatten()
+        y = torch.empty_like(x)
+        self.layout.affine(A, offset, self._centred(x, mean), out=y)
+        return y
+
+    def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(groups, d, d), (C,) and (C,)."""
+        dy = dy.contiguous(memory_format=memory_format(x))
+        sums = dy.sum([0, *range(2, dy.ndim)])
+        G = self.layout.sum_products(dy, self._centred(x, mean))
+        if not self.far:
+            G = G - sums.view(self.column) @ mean.view(self.column).mT
+        return G, sums, (G * S).sum(-1).flatten()
+
+    def gradient(
+        self, dy: Tensor, x: Tensor, S: Tensor, gM: Tensor, weight: Tensor | None, sums: Tensor, mean: Tensor, m: int
+    ) -> Tensor:
+        """The gradient of ``x``, in its layout."""
+        dy = dy.contiguous(memory_format=memory_format(x))
+        At = (S if weight is None else weight.view(self.column) * S).mT
+        B = (gM + gM.mT) / m
+        offset = -(At @ sums.view(self.column)) / m
+        if not self.far:
+            offset = offset - B @ mean.view(self.column)
+        dx = torch.empty_like(x)
+        self.layout.affine(At, offset.flatten(), dy, out=dx)
+        self.layout.matrices(dx).baddbmm_(self.layout.operator(B), self.layout.matrices(self._centred(x, mean)))
+        return dx
+
+    def _centred(self, x: Tensor, mean: Tensor) -> Tensor:
+        return x - mean.view(1, -1, *[1] * (x.ndim - 2)) if self.far else x
+
+
+class _Kernels(NamedTuple):
+    """The kernels for one type, and the bytes of a vector."""
+
+    number: Any
+    vector: int
+    pivots: Callable[..., None]
+    moments: Callable[..., None]
+    mean_and_covariance: Callable[..., None]
+    inverse_root: Callable[..., None]
+    forward_weights: Callable[..., None]
+    mix: Callable[..., None]
+    products_and_sums: Callable[..., None]
+    inverse_root_gradient: Callable[..., None]
+    backward_weights: Callable[..., None]
+
+
+@functools.cache
+def _load(dtype: torch.dtype) -> _Kernels:
+    """The kernels for ``dtype``, loaded when they are first needed."""
+    import numpy as np
+
+    from ..kernels import channel_mixing, moments, vectors, whitening
+
+    return _Kernels(
+        np.float32(0) if dtype == torch.float32 else np.float64(0),
+        vectors.BYTES,
+        moments.pivots,
+        moments.moments,
+        whitening.mean_and_covariance,
+        whitening.inverse_root,
+        whitening.forward_weights,
+        channel_mixing.mix,
+        whitening.products_and_sums,
+        whitening.inverse_root_gradient,
+        whitening.backward_weights,
+    )
+
+
+class KernelPasses:
+    """In compiled kernels: :mod:`eigengrad.kernels.moments`, ``channel_mixing`` and ``whitening``.
+
+    Means are float64; what is subtracted from the points is their rounded value, and the rest goes into the offsets.
+    How the points are cut for sums depends on the shape alone, so results do not depend on the number of threads.
+    """
+
+    _SLABS = 16  # at most so many threads share a sum
+    _TOTALS = 1 << 16  # at most so many partial sums, unless there are fewer than four slabs
+    _PARALLEL = 150.0  # microseconds of work from which a second thread pays
+    _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
+
+    def __init__(self, x: Tensor, groups: int) -> None:
+        self.kernels, size = _load(x.dtype), x.element_size()
+        self.groups, self.d = groups, x.shape[1] // groups
+        channels, positions = x.shape[1], math.prod(x.shape[2:])
+        self.points, self.fast = x.shape[0] * positions, channels_fast(x) or positions == 1
+        self.shape = self.points, channels, positions, int(self.fast), self.d
+        rows = -(-self.d // 4) * 4
+        self.span = _span(self.d, self.kernels.vector // size) if self.fast else 1
+        tile = self.span * rows * size  # bytes for one point
+        self.summed = _length(self.points, (1 << 17) // tile, 256)
+        self.mixed = _length(self.points, (1 << 16) // tile, 64)
+        width = self.kernels.vector // size
+        whole = not self.fast and positions % width == 0 and self.d == rows
+        self.tiles = x.shape[0] * -(-positions // self.mixed) if whole else -(-self.points // self.mixed)
+        streamable = whole or (self.fast and channels % width == 0 and self.span * self.d % width == 0)
+        self.streamed = streamable and x.numel() * size >= self._STREAMED
+        self.weights, self.offsets = groups * rows * rows, groups * rows
+        blocks = rows // 4
+        self.totals = groups * (blocks + 1) * blocks * 16
+        work = self.points * channels * (self.d + 16) >> 21
+        fits = max(4, self._TOTALS // self.totals)
+        self.slabs = max(1, min(self._SLABS, work, fits, -(-self.points // self.summed)))
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean (C,), in float64, and covariance (groups, d, d)."""
+        C, k = self.groups * self.d, self.kernels
+        pivots, mean = torch.empty(2, C, dtype=torch.float64)
+        cov = x.new_empty(self.groups, self.d, self.d)
+        k.pivots(k.number, x.data_ptr(), *self.shape[:4], pivots.data_ptr())
+        totals = self._sum(x, x, pivots)
+        k.mean_and_covariance(
+            k.number, totals.data_ptr(), self.slabs, pivots.data_ptr(), self.points, C, self.d, mean.data_ptr(),
+            cov.data_ptr(),
+        )  # fmt: skip
+        return mean, cov
+
+    def inverse_root(self, L: Tensor, V: Tensor, eps: float) -> Tensor:
+        """S = (M + εI)^(−½) from the eigenpairs of M."""
+        S, rows, k = torch.empty_like(V, memory_format=torch.contiguous_format), V.mT.contiguous(), self.kernels
+        k.inverse_root(k.number, L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d, S.data_ptr())
+        return S
+
+    def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
+        """The output, in the layout of ``x``."""
+        k, S, weight, bias = self.kernels, S.contiguous(), _plain(weight, x), _plain(bias, x)
+        packed, offsets = x.new_empty(self.weights), x.new_empty(self.offsets)
+        k.forward_weights(
+            k.number, S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
+            packed.data_ptr(), offsets.data_ptr(),
+        )  # fmt: skip
+        return self._mix(x, None, mean, packed, offsets)
+
+    def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(groups, d, d), (C,) and (C,)."""
+        C, k, S = self.groups * self.d, self.kernels, S.contiguous()
+        totals = self._sum(dy.contiguous(memory_format=memory_format(x)), x, mean)
+        G, sums, slopes = torch.empty_like(S), x.new_empty(C), x.new_empty(C)
+        k.products_and_sums(
+            k.number, totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
+            sums.data_ptr(), slopes.data_ptr(),
+        )  # fmt: skip
+        return G, sums, slopes
+
+    def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
+        """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
+        gM, rows, k, weight = torch.empty_like(G), V.mT.contiguous(), self.kernels, _plain(weight, G)
+        k.inverse_root_gradient(
+            k.number, G.data_ptr(), _address(weight), L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d,
+            gM.data_ptr(),
+        )  # fmt: skip
+        return gM
+
+    def gradient(
+        self, dy: Tensor, x: Tensor, S: Tensor, gM: Tensor, weight: Tensor | None, sums: Tensor, mean: Tensor, m: int
+    ) -> Tensor:
+        """The gradient of ``x``, in its layout."""
+        k, S, gM, weight = self.kernels, S.contiguous(), gM.contiguous(), _plain(weight, x)
+        packed, offsets = x.new_empty(2 * self.weights), x.new_empty(self.offsets)
+        k.backward_weights(
+            k.number, S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), mean.data_ptr(), m,
+            self.groups, self.d, packed.data_ptr(), offsets.data_ptr(),
+        )  # fmt: skip
+        return self._mix(dy.contiguous(memory_format=memory_format(x)), x, mean, packed, offsets)
+
+    def _sum(self, left: Tensor, right: Tensor, centre: Tensor) -> Tensor:
+        """The totals of :mod:`eigengrad.kernels.moments`, a row a slab."""
+        totals = torch.empty(self.slabs, self.totals, dtype=torch.float64)
+        arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
+        sizes = self.slabs, self.summed, self.span
+        self._run(self.kernels.moments, arguments, self.slabs, sizes, 1 if left is right else 2)
+        return totals
+
+    def _mix(self, first: Tensor, second: Tensor | None, centre: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
+        y = huge_pages.empty_like(first)
+        maps = first.data_ptr(), _address(second), centre.data_ptr(), *self.shape
+        arguments = *maps, weights.data_ptr(), offsets.data_ptr(), y.data_ptr()
+        streamed = self.streamed and y.data_ptr() % self.kernels.vector == 0
+        sizes = self.mixed, self.span, int(streamed)
+        self._run(self.kernels.mix, arguments, self.tiles, sizes, 1 if second is None else 2)
+        return y
+
+    def _run(
+        self, kernel: Callable[..., None], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], maps: int
+    ) -> None:
+        """A kernel over ``count`` parts of the points, on as many threads as its work is worth."""
+        number, elements = self.kernels.number, self.points * self.groups * self.d
+        microseconds = maps * elements * (0.2 + 0.01 * self.d) * 1e-3
+        if microseconds < self._PARALLEL:
+            kernel(number, *arguments, 0, count, *sizes)
+        else:
+            shares = threads.shares(count, 1)
+            threads.parallel(kernel, [(number, *arguments, first, last, *sizes) for first, last in shares])
+
+
+def _length(points: int, fitting: int, least: int) -> int:
+    """Points of a tile: multiples of 64, as many as fit, from ``least`` to 1024, and no more than there are."""
+    return min(max(least, min(1024, fitting // 64 * 64)), -(-points // 64) * 64)
+
+
+def _span(d: int, width: int) -> int:
+    """How many groups of channels that are next to each other in memory share a tile: 64 channels, in whole vectors."""
+    most = max(1, 64 // d)
+    return next((span for span in range(most, 0, -1) if span * d % width == 0), most)
+
+
+def _plain(parameter: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if parameter is None else parameter.detach().to(x.dtype).contiguous()
+
+
+def _address(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
