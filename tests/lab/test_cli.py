@@ -57,6 +57,18 @@ def test_help_of_every_command_teaches_by_examples(call, command):
     assert len(re.findall(rf"eigengrad {command}\b", text)) >= 2
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_of_the_help_work(call, command):
+    """Those that need no data, as dry runs."""
+    block = re.search(r"```\n(.*?)```", command.__doc__, re.DOTALL).group(1)
+    examples = [line.split() for line in block.splitlines() if line.strip() and "DIR" not in line]
+    assert examples
+    for program, *arguments in examples:
+        assert program == "eigengrad"
+        code, text = call(*arguments, "--dry-run")
+        assert code == 0, text
+
+
 def test_help_without_a_command_names_them_all_and_is_misuse(call):
     code, text = call()
     assert code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -125,17 +126,21 @@ def _plan(config: Config, directory: Path) -> None:
     """Load the data, build the network, and time a step."""
     from ..training import Engine
     from ..training.classification import Classification
+    from ..training.health import TrainingFailedError
 
     engine = Engine(config.precision)
     task = Classification(config, engine)
     engine.prepare(task)
     batches = task.epoch_batches(0)
-    moving = iter(engine.batches(batches))
-    task.step(next(moving))  # the first step allocates and compiles
-    start = time.perf_counter()
-    for _ in range(count := min(3, len(batches) - 1)):
-        task.step(next(moving))
-    step = (time.perf_counter() - start) / max(count, 1)
+    times, trouble = [], ""
+    for batch in itertools.islice(engine.batches(batches), 4):
+        start = time.perf_counter()
+        try:
+            task.step(batch)
+        except TrainingFailedError as error:
+            trouble = f" Beware: {error}."
+        times.append(time.perf_counter() - start)
+    step = min(times)  # the first ones allocate and compile
     test = len(task.data.test) / config.batch_size * step / 3  # a forward pass is about a third of a step
     for name, value in config.influences().items():
         say(f"  {name:<13} {value}")
@@ -144,5 +149,6 @@ def _plan(config: Config, directory: Path) -> None:
     say(
         f"{config.epochs} epochs of {len(batches)} steps, {len(task.data.train):,} training and "
         f"{len(task.data.test):,} test images. A step takes {1e3 * step:.0f} ms here.\n"
-        f"estimated time: {duration(epoch)} an epoch, {duration(config.epochs * epoch)} in all. Nothing was written."
+        f"estimated time: {duration(epoch)} an epoch, {duration(config.epochs * epoch)} in all."
+        f"{trouble} Nothing was written."
     )
