@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 import eigengrad
-from eigengrad.lab.cli import COMMANDS, app
+from eigengrad.lab.cli import app, bench, compare, reproduce, sweep, train
 from eigengrad.lab.training import Result
 
 RUNNER = CliRunner()
+COMMANDS = (bench, compare, reproduce, sweep, train)
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 

@@ -1,6 +1,6 @@
 """The command ``eigengrad``: it only puts the commands of :mod:`eigengrad.lab.commands` together.
 
-To add one, write its file and a line in :data:`COMMANDS`.
+To add one, write its file, import it and add its line.
 """
 
 from __future__ import annotations
@@ -19,19 +19,14 @@ from .commands.train import train
 
 __all__ = ["app", "main"]
 
-COMMANDS = (
-    compare,
-    train,
-    sweep,
-    reproduce,
-    bench,
-)
-
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_show_locals=False, rich_markup_mode="markdown", add_completion=False
 )
-for _command in COMMANDS:
-    app.command()(_command)
+app.command()(compare)
+app.command()(train)
+app.command()(sweep)
+app.command()(reproduce)
+app.command()(bench)
 
 
 def _version(wanted: bool) -> None:
