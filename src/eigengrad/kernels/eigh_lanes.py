@@ -26,6 +26,7 @@ from .vectors import (
     splat,
     store,
     suspend_denormals,
+    unsigned_zero,
     width,
 )
 
@@ -57,7 +58,9 @@ def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int
             status |= 2
         restore_denormals(mode)
         for i in range(n):
-            store(diagonal, i * W, load(lanes, diagonal, i * W) * back * again)
+            store(diagonal, i * W, unsigned_zero(load(lanes, diagonal, i * W)) * back * again)
+        for i in range(n * n):
+            store(v, i * W, unsigned_zero(load(lanes, v, i * W)))
         if any_lane(~(marks >= zero)):
             status |= 1
             for i in range(n):

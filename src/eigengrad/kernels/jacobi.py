@@ -29,6 +29,7 @@ from .vectors import (
     store,
     suspend_denormals,
     transpose,
+    unsigned_zero,
     width,
 )
 
@@ -41,7 +42,8 @@ _SWEEPS = 15
 def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any, negligible: Any) -> Any:
     """(cos, sin, tan·a) of the rotation that zeroes a = a_pq between the diagonal entries p and q.
 
-    ``tiny`` keeps the square root from zero; a ``negligible`` a, next to which it would count, is dropped instead.
+    ``tiny`` keeps the square root from zero; a ``negligible`` a, next to which it would count, is dropped instead, as
+    is every one of a matrix that has converged: it must not depend on how long its neighbours take.
     """
     zero, one, half = splat(lanes, 0.0), splat(lanes, 1.0), splat(lanes, 0.5)
     gap, twice = q - p, a + a
@@ -84,7 +86,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     single = L.itemsize == 4
     tiny, root_tiny = splat(lanes, 1e-30 if single else 1e-290), splat(lanes, 1e-15 if single else 1e-145)
-    negligible = splat(lanes, 1e-11 if single else 1e-130)
+    least, infinite = splat(lanes, 1e-11 if single else 1e-130), splat(lanes, np.inf)
     close = splat(lanes, 1e-15 if single else 1e-32)
     block, pairs = aligned(lanes, 16 * W), aligned(lanes, 32 * W)
     offsets = np.empty(W, np.int64)
@@ -111,8 +113,10 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
         off = (ab * ab + ac * ac + ad * ad) + (bc * bc + bd * bd + cd * cd)
         limit = ((a * a + b * b) + (c * c + d * d) + (off + off)) * close + tiny
         for _ in range(_SWEEPS):
-            if not any_lane(off > limit):
+            going_on = off > limit
+            if not any_lane(going_on):
                 break
+            negligible = select(going_on, least, infinite)
             cos, sin, t = _rotation(lanes, a, d, ad, tiny, root_tiny, negligible)
             a, d, ad = a - t, d + t, zero
             ab, bd = _turn(cos, sin, ab, bd)
@@ -163,6 +167,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             c3, d3 = _turn(cos, sin, c3, d3)
             off = (ab * ab + ac * ac + ad * ad) + (bc * bc + bd * bd + cd * cd)
         restore_denormals(mode)
+        a, b, c, d = unsigned_zero(a), unsigned_zero(b), unsigned_zero(c), unsigned_zero(d)
         if n < 4:  # what only fills the 4×4 matrix up goes last
             d = splat(lanes, np.inf)
         if n < 3:
@@ -181,10 +186,30 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             b0, b1, b2, b3 = b0 + marks, b1 + marks, b2 + marks, b3 + marks
             c0, c1, c2, c3 = c0 + marks, c1 + marks, c2 + marks, c3 + marks
             d0, d1, d2, d3 = d0 + marks, d1 + marks, d2 + marks, d3 + marks
-        store(pairs, 0, a0), store(pairs, W, a1), store(pairs, 2 * W, a2), store(pairs, 3 * W, a3)
-        store(pairs, 4 * W, b0), store(pairs, 5 * W, b1), store(pairs, 6 * W, b2), store(pairs, 7 * W, b3)
-        store(pairs, 8 * W, c0), store(pairs, 9 * W, c1), store(pairs, 10 * W, c2), store(pairs, 11 * W, c3)
-        store(pairs, 12 * W, d0), store(pairs, 13 * W, d1), store(pairs, 14 * W, d2), store(pairs, 15 * W, d3)
+        (
+            store(pairs, 0, unsigned_zero(a0)),
+            store(pairs, W, unsigned_zero(a1)),
+            store(pairs, 2 * W, unsigned_zero(a2)),
+            store(pairs, 3 * W, unsigned_zero(a3)),
+        )
+        (
+            store(pairs, 4 * W, unsigned_zero(b0)),
+            store(pairs, 5 * W, unsigned_zero(b1)),
+            store(pairs, 6 * W, unsigned_zero(b2)),
+            store(pairs, 7 * W, unsigned_zero(b3)),
+        )
+        (
+            store(pairs, 8 * W, unsigned_zero(c0)),
+            store(pairs, 9 * W, unsigned_zero(c1)),
+            store(pairs, 10 * W, unsigned_zero(c2)),
+            store(pairs, 11 * W, unsigned_zero(c3)),
+        )
+        (
+            store(pairs, 12 * W, unsigned_zero(d0)),
+            store(pairs, 13 * W, unsigned_zero(d1)),
+            store(pairs, 14 * W, unsigned_zero(d2)),
+            store(pairs, 15 * W, unsigned_zero(d3)),
+        )
         store(pairs, 16 * W, a * back * again), store(pairs, 17 * W, b * back * again)
         store(pairs, 18 * W, c * back * again), store(pairs, 19 * W, d * back * again)
         _put(lanes, pairs, block, L, V, begin, count, n)

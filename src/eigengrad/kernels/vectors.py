@@ -50,6 +50,7 @@ __all__ = [
     "store",
     "suspend_denormals",
     "transpose",
+    "unsigned_zero",
     "width",
 ]
 
@@ -298,6 +299,17 @@ def larger(typing_context: Any, a: Any, b: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
 
     return a(a, b), generate
+
+
+@intrinsic
+def unsigned_zero(typing_context: Any, a: Any) -> Any:
+    """The number itself, but +0 for −0: a lane that waits for others turns by no angle, which may flip a zero's sign."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        zero = a.constant(0.0)
+        return builder.select(builder.fcmp_unordered("!=", arguments[0], zero), arguments[0], zero)
+
+    return a(a), generate
 
 
 @intrinsic
