@@ -186,34 +186,21 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             b0, b1, b2, b3 = b0 + marks, b1 + marks, b2 + marks, b3 + marks
             c0, c1, c2, c3 = c0 + marks, c1 + marks, c2 + marks, c3 + marks
             d0, d1, d2, d3 = d0 + marks, d1 + marks, d2 + marks, d3 + marks
-        (
-            store(pairs, 0, unsigned_zero(a0)),
-            store(pairs, W, unsigned_zero(a1)),
-            store(pairs, 2 * W, unsigned_zero(a2)),
-            store(pairs, 3 * W, unsigned_zero(a3)),
-        )
-        (
-            store(pairs, 4 * W, unsigned_zero(b0)),
-            store(pairs, 5 * W, unsigned_zero(b1)),
-            store(pairs, 6 * W, unsigned_zero(b2)),
-            store(pairs, 7 * W, unsigned_zero(b3)),
-        )
-        (
-            store(pairs, 8 * W, unsigned_zero(c0)),
-            store(pairs, 9 * W, unsigned_zero(c1)),
-            store(pairs, 10 * W, unsigned_zero(c2)),
-            store(pairs, 11 * W, unsigned_zero(c3)),
-        )
-        (
-            store(pairs, 12 * W, unsigned_zero(d0)),
-            store(pairs, 13 * W, unsigned_zero(d1)),
-            store(pairs, 14 * W, unsigned_zero(d2)),
-            store(pairs, 15 * W, unsigned_zero(d3)),
-        )
+        _store_row(lanes, pairs, 0, a0, a1, a2, a3)
+        _store_row(lanes, pairs, 4 * W, b0, b1, b2, b3)
+        _store_row(lanes, pairs, 8 * W, c0, c1, c2, c3)
+        _store_row(lanes, pairs, 12 * W, d0, d1, d2, d3)
         store(pairs, 16 * W, a * back * again), store(pairs, 17 * W, b * back * again)
         store(pairs, 18 * W, c * back * again), store(pairs, 19 * W, d * back * again)
         _put(lanes, pairs, block, L, V, begin, count, n)
     return status
+
+
+@compiled
+def _store_row(lanes: Any, pairs: Any, place: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
+    W = width(lanes)
+    store(pairs, place, unsigned_zero(x0)), store(pairs, place + W, unsigned_zero(x1))
+    store(pairs, place + 2 * W, unsigned_zero(x2)), store(pairs, place + 3 * W, unsigned_zero(x3))
 
 
 @compiled

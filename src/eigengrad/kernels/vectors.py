@@ -303,7 +303,7 @@ def larger(typing_context: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def unsigned_zero(typing_context: Any, a: Any) -> Any:
-    """The number itself, but +0 for −0: a lane that waits for others turns by no angle, which may flip a zero's sign."""
+    """The number itself, but +0 for −0: a lane that waits for others turns by no angle, which can flip such a sign."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         zero = a.constant(0.0)
