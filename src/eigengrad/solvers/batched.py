@@ -23,16 +23,19 @@ __all__ = ["eigh", "suits", "svd"]
 svd = lapack.svd
 
 _LARGEST = 512
-_PARALLEL = 200.0  # microseconds of work from which a second thread pays
+_ALONE = 384  # a single larger matrix is faster on LAPACK's own threads
+_SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
+_PARALLEL = 100.0  # microseconds of work from which a second thread pays
 
 
 def suits(A: Tensor) -> bool:
     """Whether the kernels can decompose ``A``, and are faster than LAPACK."""
+    n, count = A.shape[-1], A.numel()
     return (
         A.is_cpu
         and A.dtype in kernels.REAL
-        and 0 < A.shape[-1] <= _LARGEST
-        and A.numel() > 0
+        and 0 < n <= _LARGEST
+        and count > (0 if n <= _ALONE else n * n)
         and (is_concrete(A) or torch.compiler.is_compiling())
     )
 
@@ -73,14 +76,17 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan:
     """Which kernel, by measurement: from the shape alone, so that a result does not depend on the threads."""
     n, batch = shape[-1], shape[:-2].numel()
     solvers = kernels.eigensolvers(dtype)
-    wide = 16 if dtype == torch.float32 else 8
+    single = dtype == torch.float32
+    unit = 16 if single else 8
+    blocks = -(-batch // unit)
+    side_by_side = blocks * (1.5 + 0.02 * n**2 + 2.1e-3 * n**3)  # microseconds, as is what follows
+    divided = batch * (4 + 0.15 * n + (6e-3 if single else 8e-3) * n**2 + (8e-5 if single else 1.8e-4) * n**3)
     if n <= 4:
-        kernel, unit, cost = solvers.jacobi, wide, 0.6
-    elif n <= 16 or (n <= 40 and batch >= 4):
-        kernel, unit, cost = solvers.lanes, wide, 4e-3 * n**3
+        kernel, microseconds = solvers.jacobi, blocks * 0.6
+    elif n <= _SIDE_BY_SIDE and side_by_side <= divided:
+        kernel, microseconds = solvers.lanes, side_by_side
     else:
-        kernel, unit, cost = solvers.divided, 1, 2e-4 * n**3
-    microseconds = -(-batch // unit) * cost
+        kernel, microseconds, unit = solvers.divided, divided, 1
     return _Plan(n, batch, tuple(shape[:-1]), _strides(shape), kernel, unit, microseconds < _PARALLEL)
 
 
