@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from harness import Timing, interleave, write
 LARGE = [(4096, 4), (4096, 8), (4096, 16), (512, 32), (64, 64), (32, 128), (8, 256), (2, 512)]
 SMALL = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (1, 128), (1, 256), (1, 512)]
 TRAINED = [(16, 4), (1024, 16), (128, 64)]
-TEXT = """`eg.eigh` against `torch.linalg.eigh`, the call included; medians of the contestants taking turns.
+TEXT = """`eg.eigh` against `torch.linalg.eigh`, the call included; medians of the contestants taking turns,
+ten milliseconds apart, because the threads of torch's products spin for some time after them.
 
 - *torch 1*, *torch 2*: on one and two threads (its loop over a batch is serial; the threads are MKL's);
   *torch/ours*: the better of the two over *ours 2*, eigengrad on two threads; *ours 1* on one.
@@ -81,7 +83,11 @@ def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, An
 
 
 def timed(contestants: dict[str, Callable[[], object]]) -> dict[str, Timing]:
-    return interleave(contestants, 1.0, lambda name: torch.set_num_threads(1 if name.endswith("1") else 2))
+    def prepare(name: str) -> None:
+        torch.set_num_threads(1 if name.endswith("1") else 2)
+        time.sleep(0.01)  # the threads of the one before spin for a while when they are done
+
+    return interleave(contestants, 1.0, prepare)
 
 
 def row(dtype: torch.dtype, what: str, batch: int, n: int, times: dict[str, Timing]) -> dict[str, Any]:
