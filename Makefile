@@ -19,8 +19,10 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## the NaN, the remedy, and a figure of every rule: out/demo/
+demo: $(READY)  ## the NaN, the remedy, and every method trained on digits: out/demo/
 	@$(BIN)/python examples/demo.py
+	@echo "==> training every method on handwritten digits (a minute or two)"
+	@$(BIN)/eigengrad compare --results out/demo
 
 test: $(READY)  ## the test suite, with doctests (minutes)
 	@echo "==> running the tests"
