@@ -102,7 +102,7 @@ def test_version(call):
         (("reproduce", "fig3", "figure4"), "experiment: got 'figure4'; expected one of"),
         (("reproduce", "table4", "--scale", "small"), "Get cifar-10-python.tar.gz"),
         (("reproduce",), "Missing argument"),
-        (("bench", "speed"), "no benchmark is called 'speed'; there are: whitening, eigh, pooling"),
+        (("bench", "speed"), "no benchmark is called 'speed'; there are: whitening, eigh, derivatives, pooling"),
         (("compare", "--jobs", "0"), "'--jobs'"),
         (("translate-nothing",), "No such command"),
     ],
@@ -282,6 +282,15 @@ def test_every_experiment_runs_at_the_smoke_scale(tmp_path_factory, name):
 
 
 # Benchmarks -----------------------------------------------------------------------------------------------------------
+
+
+def test_bench_knows_the_subjects_of_the_checkout(call):
+    code, text = call("bench", "--dry-run")
+    assert code == 0
+    listed = text.split("run.py ")[1].splitlines()[0].split()
+    script = Path(text.split()[1])
+    help_text = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=True).stdout
+    assert set(listed) == set(re.search(r" of: ([\w,\s]+?)\n\n", help_text).group(1).replace(",", " ").split())
 
 
 def test_bench_without_a_checkout_says_what_to_do(tmp_path):

@@ -13,13 +13,14 @@ from .terminal import MISUSE, complain, explained, say
 
 __all__ = ["bench"]
 
-#: What a user asks for → the subject of benchmarks/run.py.
-SUBJECTS = {"whitening": "whitening", "eigh": "derivatives", "pooling": "pooling"}
+#: The subjects of benchmarks/run.py.
+SUBJECTS = ("whitening", "eigh", "derivatives", "pooling")
 
 
 def bench(
     subjects: Annotated[
-        list[str] | None, typer.Argument(help="whitening, eigh, pooling. Default: all.", metavar="[NAME]...")
+        list[str] | None,
+        typer.Argument(help="whitening, eigh, derivatives, pooling. Default: all.", metavar="[NAME]..."),
     ] = None,
     threads: Annotated[
         list[int] | None, typer.Option(min=1, help="Threads to measure with; repeat it for several.")
@@ -45,7 +46,7 @@ def bench(
                 complain(f"no benchmark is called {name!r}; there are: {', '.join(SUBJECTS)}")
                 raise typer.Exit(MISUSE)
         script = _script()
-        command = [sys.executable, str(script), *(SUBJECTS[name] for name in chosen)]
+        command = [sys.executable, str(script), *chosen]
         if threads:
             command += ["--threads", *map(str, threads)]
         say(" ".join(command))

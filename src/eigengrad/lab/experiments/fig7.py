@@ -143,7 +143,7 @@ def _measure(size: _Size, device: str, context: Context) -> tuple[Times, Times, 
             key: _placed(build("resnet18", 10, norm=norms[key], width=size.width, image_size=size.image), device)
             for key in NETWORKS
         }
-        whole = time_passes(models, images, max(3, size.rounds // 2))
+        whole = time_passes(models, images, size.rounds)
         networks |= {(WHITENING[key].label, d): timing for key, timing in whole.items()}
     return matrices, layers, networks
 
@@ -193,7 +193,8 @@ def _findings(matrices: Times, layers: Times) -> list[Finding]:
         return [times[first, size].backward / times[second, size].backward for size in sizes]
 
     def text(values: list[float]) -> str:
-        return ", ".join(f"{value:.2g}× at d = {size}" for value, size in zip(values, sizes, strict=True))
+        digits = {value: 0 if value >= 10 else 2 for value in values}
+        return ", ".join(f"{value:.{digits[value]}f}× at d = {size}" for value, size in zip(values, sizes, strict=True))
 
     slower, own = ratios(pi, taylor, matrices), ratios(taylor, exact, matrices)
     falls = [matrices[pi, size].backward for size in sizes]
