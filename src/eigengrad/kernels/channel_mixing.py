@@ -14,7 +14,7 @@ from typing import Any
 
 from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
 from .compiled import compiled
-from .tiles import centre_of, channel_places, gather, scatter
+from .tiles import centre_of, channel_places, gather, new_tile, scatter
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
 from .vectors import width
 
@@ -41,7 +41,10 @@ def mix(
     centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
     y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C // d * rows)
     packed = array_at(lanes, weights, C // d * rows * depth)
-    tile, spare = zeros(lanes, (span * depth + 1) * stride), zeros(lanes, 0 if whole else (span * rows + 1) * stride)
+    tile, spare = (
+        new_tile(lanes, span * depth, d, stride, 1),
+        new_tile(lanes, 0 if whole else span * rows, d, stride, 1),
+    )
     sources = channel_places(lanes, span * d, d, depth, stride)
     targets = channel_places(lanes, span * d, d, rows, stride)
     tiles_a_sample = rounded(P, length) // length

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
 from .compiled import compiled
-from .tiles import centre_of, channel_places, gather
+from .tiles import centre_of, channel_places, gather, new_tile
 from .vector_blocks import add_lane_sums, add_products, add_rows, zero_block
 from .vectors import width
 
@@ -30,18 +32,22 @@ _PIVOT_POINTS = 16
 def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: int) -> None:
     """About the mean of each channel, from a few points, into a float64 array.
 
-    One-pass moments of numbers far from zero cancel; relative to one of their own they do not. A few points rather than
-    one, because a single one may lie far off.
+    One-pass moments of numbers far from zero cancel; relative to one of their own they do not. The least and the
+    greatest of the points are left out, because a single one may lie far off.
     """
     lanes = lanes_of(number)
     numbers, middle = array_at(lanes, x, points * C), doubles_at(centre, C)
     count = min(points, _PIVOT_POINTS)
+    places = np.empty(count, np.int64)
+    for k in range(count):
+        q = k * points // count
+        places[k] = q * C if fast else q // P * C * P + q % P
     for c in range(C):
-        total = 0.0
+        total, least, greatest = 0.0, np.inf, -np.inf
         for k in range(count):
-            q = k * points // count
-            total += numbers[q * C + c] if fast else numbers[(q // P * C + c) * P + q % P]
-        middle[c] = numbers.dtype.type(total / count)
+            x_k = numbers[places[k] + (c if fast else c * P)]
+            total, least, greatest = total + x_k, min(least, x_k), max(greatest, x_k)
+        middle[c] = numbers.dtype.type((total - least - greatest) / (count - 2) if count > 2 else total / count)
 
 
 @compiled
@@ -69,7 +75,7 @@ def moments(
     centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
     rows, stride, size = rounded(d, 4), length + width(lanes), totals_size(d)
     half = (span * rows + 1) * stride  # of the tile: first the left map's rows, then the right one's
-    tile = zeros(lanes, half if itself else 2 * half)
+    tile = new_tile(lanes, span * rows, d, stride, 1 if itself else 2)
     places = channel_places(lanes, span * d, d, rows, stride)
     sums = doubles_at(totals, slabs * (C // d) * size)
     tiles = rounded(points, length) // length

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import zeros
+from .arrays import rounded, zeros
 from .compiled import compiled
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
-from .vectors import broadcast, load, store, width
+from .vectors import aligned, broadcast, load, splat, store, width
 
-__all__ = ["centre_of", "channel_places", "gather", "scatter"]
+__all__ = ["centre_of", "channel_places", "gather", "new_tile", "scatter"]
 
 
 @compiled
@@ -29,6 +29,21 @@ def centre_of(lanes: Any, mean: Any) -> Any:
     for c in range(mean.size):
         centre[c] = mean[c]
     return centre
+
+
+@compiled
+def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
+    """Room for ``count`` rows of as many maps, each with one more behind it for what has no place.
+
+    Every d rows are followed by rows of zeros up to a multiple of 4. The others are not initialised.
+    """
+    W, rows = width(lanes), rounded(d, 4)
+    tile = aligned(lanes, maps * (count + 1) * stride)
+    for row in range(maps * (count + 1)):
+        if row % (count + 1) % rows >= d and row % (count + 1) < count:
+            for column in range(0, stride, W):
+                store(tile, row * stride + column, splat(lanes, 0.0))
+    return tile
 
 
 @compiled

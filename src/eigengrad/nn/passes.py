@@ -27,7 +27,9 @@ __all__ = ["BlasPasses", "KernelPasses", "passes_over"]
 
 def passes_over(x: Tensor, groups: int) -> BlasPasses | KernelPasses:
     """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
-    return KernelPasses(x, groups) if kernels.usable(x) and x.numel() > 0 else BlasPasses(x, groups)
+    if kernels.usable(x) and x.numel() > 0:
+        return _kernel_passes(x.shape, x.dtype, channels_fast(x), groups)
+    return BlasPasses(x, groups)
 
 
 class BlasPasses:
@@ -145,11 +147,11 @@ class KernelPasses:
     _PARALLEL = 150.0  # microseconds of work from which a second thread pays
     _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
 
-    def __init__(self, x: Tensor, groups: int) -> None:
-        self.kernels, size = _load(x.dtype), x.element_size()
-        self.groups, self.d = groups, x.shape[1] // groups
-        channels, positions = x.shape[1], math.prod(x.shape[2:])
-        self.points, self.fast = x.shape[0] * positions, channels_fast(x) or positions == 1
+    def __init__(self, shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> None:
+        self.kernels, self.dtype, size = _load(dtype), dtype, dtype.itemsize
+        self.groups, self.d = groups, shape[1] // groups
+        channels, positions = shape[1], math.prod(shape[2:])
+        self.points, self.fast = shape[0] * positions, fast or positions == 1
         self.shape = self.points, channels, positions, int(self.fast), self.d
         rows = -(-self.d // 4) * 4
         self.span = _span(self.d, self.kernels.vector // size) if self.fast else 1
@@ -158,9 +160,9 @@ class KernelPasses:
         self.mixed = _length(self.points, (1 << 16) // tile, 64)
         width = self.kernels.vector // size
         whole = not self.fast and positions % width == 0 and self.d == rows
-        self.tiles = x.shape[0] * -(-positions // self.mixed) if whole else -(-self.points // self.mixed)
+        self.tiles = shape[0] * -(-positions // self.mixed) if whole else -(-self.points // self.mixed)
         streamable = whole or (self.fast and channels % width == 0 and self.span * self.d % width == 0)
-        self.streamed = streamable and x.numel() * size >= self._STREAMED
+        self.streamed = streamable and self.points * channels * size >= self._STREAMED
         self.weights, self.offsets = groups * rows * rows, groups * rows
         blocks = rows // 4
         self.totals = groups * (blocks + 1) * blocks * 16
@@ -171,8 +173,8 @@ class KernelPasses:
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (C,), in float64, and covariance (groups, d, d)."""
         C, k = self.groups * self.d, self.kernels
-        pivots, mean = torch.empty(2, C, dtype=torch.float64)
-        cov = x.new_empty(self.groups, self.d, self.d)
+        pivots, mean = torch.empty(C, dtype=torch.float64), torch.empty(C, dtype=torch.float64)
+        cov = torch.empty(self.groups, self.d, self.d, dtype=self.dtype)
         k.pivots(k.number, x.data_ptr(), *self.shape[:4], pivots.data_ptr())
         totals = self._sum(x, x, pivots)
         k.mean_and_covariance(
@@ -183,14 +185,15 @@ class KernelPasses:
 
     def inverse_root(self, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """S = (M + εI)^(−½) from the eigenpairs of M."""
-        S, rows, k = torch.empty_like(V, memory_format=torch.contiguous_format), V.mT.contiguous(), self.kernels
+        S, rows, k = torch.empty(V.shape, dtype=self.dtype), V.mT.contiguous(), self.kernels
         k.inverse_root(k.number, L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d, S.data_ptr())
         return S
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
-        k, S, weight, bias = self.kernels, S.contiguous(), _plain(weight, x), _plain(bias, x)
-        packed, offsets = x.new_empty(self.weights), x.new_empty(self.offsets)
+        k, S, weight, bias = self.kernels, S.contiguous(), self._plain(weight), self._plain(bias)
+        packed = torch.empty(self.weights, dtype=self.dtype)
+        offsets = torch.empty(self.offsets, dtype=self.dtype)
         k.forward_weights(
             k.number, S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
             packed.data_ptr(), offsets.data_ptr(),
@@ -201,7 +204,7 @@ class KernelPasses:
         """(groups, d, d), (C,) and (C,)."""
         C, k, S = self.groups * self.d, self.kernels, S.contiguous()
         totals = self._sum(dy.contiguous(memory_format=memory_format(x)), x, mean)
-        G, sums, slopes = torch.empty_like(S), x.new_empty(C), x.new_empty(C)
+        G, sums, slopes = torch.empty_like(S), torch.empty(C, dtype=self.dtype), torch.empty(C, dtype=self.dtype)
         k.products_and_sums(
             k.number, totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
             sums.data_ptr(), slopes.data_ptr(),
@@ -210,7 +213,7 @@ class KernelPasses:
 
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
-        gM, rows, k, weight = torch.empty_like(G), V.mT.contiguous(), self.kernels, _plain(weight, G)
+        gM, rows, k, weight = torch.empty_like(G), V.mT.contiguous(), self.kernels, self._plain(weight)
         k.inverse_root_gradient(
             k.number, G.data_ptr(), _address(weight), L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d,
             gM.data_ptr(),
@@ -221,8 +224,9 @@ class KernelPasses:
         self, dy: Tensor, x: Tensor, S: Tensor, gM: Tensor, weight: Tensor | None, sums: Tensor, mean: Tensor, m: int
     ) -> Tensor:
         """The gradient of ``x``, in its layout."""
-        k, S, gM, weight = self.kernels, S.contiguous(), gM.contiguous(), _plain(weight, x)
-        packed, offsets = x.new_empty(2 * self.weights), x.new_empty(self.offsets)
+        k, S, gM, weight = self.kernels, S.contiguous(), gM.contiguous(), self._plain(weight)
+        packed = torch.empty(2 * self.weights, dtype=self.dtype)
+        offsets = torch.empty(self.offsets, dtype=self.dtype)
         k.backward_weights(
             k.number, S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), mean.data_ptr(), m,
             self.groups, self.d, packed.data_ptr(), offsets.data_ptr(),
@@ -246,6 +250,12 @@ class KernelPasses:
         self._run(self.kernels.mix, arguments, self.tiles, sizes, 1 if second is None else 2)
         return y
 
+    def _plain(self, parameter: Tensor | None) -> Tensor | None:
+        """γ or β as the kernels read it."""
+        if parameter is None or (parameter.dtype is self.dtype and parameter.is_contiguous()):
+            return parameter
+        return parameter.detach().to(self.dtype).contiguous()
+
     def _run(
         self, kernel: Callable[..., None], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], maps: int
     ) -> None:
@@ -259,6 +269,12 @@ class KernelPasses:
             threads.parallel(kernel, [(number, *arguments, first, last, *sizes) for first, last in shares])
 
 
+@functools.lru_cache(maxsize=1024)
+def _kernel_passes(shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> KernelPasses:
+    """What depends on the shape alone is worked out once."""
+    return KernelPasses(shape, dtype, fast, groups)
+
+
 def _length(points: int, fitting: int, least: int) -> int:
     """Points of a tile: multiples of 64, as many as fit, from ``least`` to 1024, and no more than there are."""
     return min(max(least, min(1024, fitting // 64 * 64)), -(-points // 64) * 64)
@@ -268,10 +284,6 @@ def _span(d: int, width: int) -> int:
     """How many groups of channels that are next to each other in memory share a tile: 64 channels, in whole vectors."""
     most = max(1, 64 // d)
     return next((span for span in range(most, 0, -1) if span * d % width == 0), most)
-
-
-def _plain(parameter: Tensor | None, x: Tensor) -> Tensor | None:
-    return None if parameter is None else parameter.detach().to(x.dtype).contiguous()
 
 
 def _address(x: Tensor | None) -> int:

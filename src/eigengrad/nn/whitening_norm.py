@@ -157,19 +157,19 @@ class WhiteningNorm(nn.Module):
         group = self._group() if synchronised else None
         parameters = self.weight, self.bias, self.num_groups
         result = group_whiten(x, *parameters, self.whitening_matrices, group, self._root_eps())
-        if self.training and self.running_mean is not None and result.points > 0:
+        if self.training and result.points > 0:
             self._track(result.mean, result.covariance)
         return result.output
 
-    @torch.no_grad()
     def _track(self, mean: Tensor, covariance: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_covariance is not None
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        share = 1.0 / self.num_batches_tracked if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), _weight(share, self.running_mean))
-        self.running_covariance.lerp_(covariance.to(self.running_mean.dtype), _weight(share, self.running_mean))
+        running, moments, batches = self.running_mean, self.running_covariance, self.num_batches_tracked
+        if running is None or moments is None or batches is None:
+            return
+        with torch.no_grad():
+            batches.add_(1)
+            share = 1.0 / batches if self.momentum is None else self.momentum
+            running.lerp_(mean.to(running.dtype), _weight(share, running))
+            moments.lerp_(covariance.to(moments.dtype), _weight(share, moments))
 
     def _synchronised(self) -> bool:
         wanted = self.process_group is not None
