@@ -23,12 +23,13 @@ __all__ = ["parallel", "shares"]
 class _Task:
     """One call for a worker, and a lock that is released when its result is there."""
 
-    __slots__ = ("arguments", "done", "error", "kernel", "result")
+    __slots__ = ("arguments", "done", "error", "finished", "kernel", "result")
 
     def __init__(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.kernel, self.arguments = kernel, arguments
         self.result: Any = None
         self.error: BaseException | None = None
+        self.finished = False
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -37,13 +38,26 @@ class _Task:
             self.result = self.kernel(*self.arguments)
         except BaseException as error:  # reaches the caller, not the worker's end
             self.error = error
+        self.finished = True
         self.done.release()
 
-    def wait(self) -> Any:
-        self.done.acquire()
+    def outcome(self) -> Any:
         if self.error is not None:
             raise self.error
         return self.result
+
+
+def _wait(tasks: Sequence[_Task]) -> None:
+    """Until all have finished, whatever happens: they use the caller's memory. An interruption is raised after that."""
+    interruption: BaseException | None = None
+    for task in tasks:
+        while not task.finished:
+            try:
+                task.done.acquire()
+            except BaseException as error:  # Ctrl-C
+                interruption = error
+    if interruption is not None:
+        raise interruption
 
 
 class _Pool:
@@ -90,9 +104,9 @@ def parallel(kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> li
         pool.tasks.put(task)
     try:
         first = kernel(*parts[0])
-    finally:  # the others still use the caller's memory
-        results = [task.wait() for task in tasks]
-    return [first, *results]
+    finally:
+        _wait(tasks)
+    return [first, *(task.outcome() for task in tasks)]
 
 
 def shares(count: int, unit: int) -> list[tuple[int, int]]:
