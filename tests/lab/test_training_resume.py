@@ -20,7 +20,7 @@ from eigengrad.lab.training.checkpoint import CheckpointError, Checkpoints
 from eigengrad.lab.training.lock import BusyError
 from eigengrad.lab.training.reporter import Silent
 
-CONFIG = Config(subset=320, stem_width=8, width=8, group_size=4, epochs=4, batch_size=16, lr_step=2)
+CONFIG = Config(subset=320, stem_width=8, width=8, group_size=4, epochs=4, batch_size=16, lr_step=2, threads=1)
 STEPS = 20  # of an epoch
 
 

@@ -78,7 +78,7 @@ class PairRule(GradientRule):
                 return torch.zeros_like(V)
             return matmul(V * gL.unsqueeze(-2), V.mH)
         kernel = self.kernel()
-        if kernel is not None and not observers and kernels.usable(V):
+        if kernel is not None and not observers and kernels.usable(V, gL, gV):
             return backward.rule_pullback(*kernel, L, V, gL, gV)
         Vh = V.mH
         return matmul(matmul(V, self.bracket(L, matmul(Vh, gV), gL)), Vh)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,17 +22,25 @@ __all__ = ["REAL", "Eigensolvers", "Function", "Rule", "available", "eigensolver
 
 
 REAL = frozenset({torch.float32, torch.float64})
-_INSTALLED = importlib.util.find_spec("numba") is not None
+# Without its compiler (people switch it off to debug their own kernels) numba is of no use here.
+_INSTALLED = importlib.util.find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
 def available() -> bool:
-    """Whether numba is installed."""
+    """Whether numba is installed and compiles."""
     return _INSTALLED
 
 
-def usable(X: Tensor) -> bool:
-    """Whether a kernel can work on ``X``: real numbers in main memory, with no derivative to record."""
-    return not torch.is_grad_enabled() and X.is_cpu and X.dtype in REAL and available() and is_concrete(X)
+def usable(X: Tensor, *others: Tensor | None) -> bool:
+    """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
+    return (
+        not torch.is_grad_enabled()
+        and X.is_cpu
+        and X.dtype in REAL
+        and available()
+        and is_concrete(X)
+        and all(other is None or is_concrete(other) for other in others)
+    )
 
 
 class Rule(enum.IntEnum):

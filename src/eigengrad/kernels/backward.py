@@ -59,7 +59,7 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
 def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:
     """V [F ∘ (Vᵀ G V)] Vᵀ with the function's divided differences F, for tensors that are ``usable``; or ``None``."""
     n, kernels = V.shape[-1], _kernels(V.dtype)
-    if n > _LARGEST:
+    if n > _LARGEST or L.numel() == 0:
         return None
     L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous()
     gA = torch.empty(V.shape, dtype=V.dtype)
