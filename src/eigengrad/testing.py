@@ -1,4 +1,4 @@
-"""What tests of a gradient rule need: matrices with a given spectrum, spectra that break things, one identity.
+"""What tests of a decomposition or its gradient need: spectra and matrices that break things, and one identity.
 
 >>> import torch, eigengrad as eg
 >>> from eigengrad.testing import SPECTRA, adjoint_defect, random_hermitian
@@ -16,9 +16,12 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "MATRICES",
     "SPECTRA",
     "Spectrum",
     "adjoint_defect",
+    "decomposition_errors",
+    "hard_matrices",
     "random_cotangents",
     "random_hermitian",
     "random_matrix",
@@ -158,6 +161,156 @@ SPECTRA: dict[str, Spectrum] = {
     **{f"{s:g} half rank": _scaled(s, _rank(0.5)) for s in (1e-30, 1e30)},
     **{f"{s:g} indefinite": _scaled(s, _indefinite) for s in (1e-30, 1e30)},
 }
+
+
+def _identity(n: int) -> Tensor:
+    return torch.eye(n, dtype=torch.float64)
+
+
+def _neighbours(n: int) -> Tensor:
+    """Ones beside the diagonal."""
+    ones = torch.ones(max(0, n - 1), dtype=torch.float64)
+    return (torch.diag(ones, 1) + torch.diag(ones, -1))[:n, :n]
+
+
+def _wilkinson(n: int) -> Tensor:
+    """Tridiagonal; its large eigenvalues come in pairs that agree to ever more digits."""
+    return torch.diag((torch.arange(n, dtype=torch.float64) - n // 2).abs()) + _neighbours(n)
+
+
+def _glued(n: int) -> Tensor:
+    """Wilkinson's matrices of 8 rows in a row, held together by 1e-8: clusters in which nothing deflates."""
+    A: Tensor = torch.block_diag(*[_wilkinson(8)] * (n // 8 + 1))[:n, :n]
+    for i in range(8, n, 8):
+        A[i, i - 1] = A[i - 1, i] = 1e-8
+    return A
+
+
+def _gaussian(n: int, generator: torch.Generator) -> Tensor:
+    A = torch.randn(n, n, generator=generator, dtype=torch.float64)
+    return (A + A.mT) * 0.5
+
+
+def _by_rows(n: int, generator: torch.Generator, ends: tuple[float, float]) -> Tensor:
+    """Random entries, multiplied from 10^ends[0] in the first row and column to 10^ends[1] in the last."""
+    scale = torch.logspace(*ends, n, dtype=torch.float64)
+    factors: Tensor = scale * scale.unsqueeze(-1)
+    return _gaussian(n, generator) * factors
+
+
+def _arrow(n: int) -> Tensor:
+    A = torch.diag(torch.linspace(1, 2, n, dtype=torch.float64))
+    A[0, 1:] = A[1:, 0] = 1e-3
+    return A
+
+
+def _bipartite(n: int, generator: torch.Generator) -> Tensor:
+    """[[0, B], [Bᵀ, 0]]: a zero diagonal, and eigenvalues in pairs ±σ."""
+    A = _gaussian(n, generator)
+    A[: n // 2, : n // 2] = 0
+    A[n // 2 :, n // 2 :] = 0
+    return A
+
+
+def _twin_blocks(n: int, generator: torch.Generator) -> Tensor:
+    """One block twice: every eigenvalue is double, with nothing between the blocks."""
+    A: Tensor = torch.block_diag(*[_gaussian((n + 1) // 2, generator)] * 2)[:n, :n]
+    return A
+
+
+def _corner(n: int) -> Tensor:
+    """Zero, but for the entries at (n, 1) and (1, n)."""
+    A = torch.zeros(n, n, dtype=torch.float64)
+    A[0, -1] = A[-1, 0] = 1
+    return A
+
+
+def _distances(n: int) -> Tensor:
+    i = torch.arange(n, dtype=torch.float64)
+    return torch.abs(i.unsqueeze(-1) - i)
+
+
+#: Symmetric float64 matrices of any size by name, whose trouble is not the spectrum but where the entries are.
+MATRICES: dict[str, Callable[[int, torch.Generator], Tensor]] = {
+    "gaussian": _gaussian,
+    "ones": lambda n, generator: torch.ones(n, n, dtype=torch.float64),
+    "descending diagonal with ties": lambda n, generator: torch.diag(torch.arange(n, 0, -1).div(3).floor().double()),
+    "almost diagonal": lambda n, generator: (
+        torch.diag(torch.arange(n, dtype=torch.float64)) + 1e-9 * _gaussian(n, generator)
+    ),
+    "almost the identity": lambda n, generator: _identity(n) + 1e-7 * torch.ones(n, n).double(),
+    "identity and a rank one": lambda n, generator: (
+        1e-2 * _identity(n) + random_hermitian(_rank(0.0)((n,), generator), generator)
+    ),
+    "reversal": lambda n, generator: _identity(n).flip(0),
+    "Wilkinson": lambda n, generator: _wilkinson(n),
+    "glued Wilkinson": lambda n, generator: _glued(n),
+    "second difference": lambda n, generator: 2 * _identity(n) - _neighbours(n),
+    "Toeplitz": lambda n, generator: 0.5 ** _distances(n),
+    "Hilbert": lambda n, generator: 1 / (torch.arange(n).unsqueeze(-1) + torch.arange(n) + 1).double(),
+    "arrow": lambda n, generator: _arrow(n),
+    "bipartite": _bipartite,
+    "twin blocks": _twin_blocks,
+    "rows from 1 to 1e-6": lambda n, generator: _by_rows(n, generator, (0, -6)),
+    "rows from 1e-6 to 1": lambda n, generator: _by_rows(n, generator, (-6, 0)),
+    "corner": lambda n, generator: _corner(n),
+}
+
+
+def hard_matrices(n: int, dtype: torch.dtype, generator: torch.Generator) -> dict[str, Tensor]:
+    """Symmetric matrices on which eigensolvers fail, by name: (n, n) each, real.
+
+    :data:`SPECTRA` in a random basis and as diagonal matrices, :data:`MATRICES`, and random ones at the ends of the
+    range of ``dtype``.
+    """
+    double = {name: random_hermitian(spectrum((n,), generator), generator) for name, spectrum in SPECTRA.items()}
+    for name, spectrum in SPECTRA.items():
+        double[f"{name}, diagonal"] = torch.diag(spectrum((n,), generator))
+    double |= {name: matrix(n, generator) for name, matrix in MATRICES.items()}
+    limits = torch.finfo(dtype)
+    for name, scale in (("smallest", 4 * limits.tiny), ("largest", limits.max / 4)):
+        double[f"{name} numbers"] = random_hermitian(scale * _indefinite((n,), generator), generator)
+    return {name: A.to(dtype) for name, A in double.items()}
+
+
+_BITS = 22  # of a slice: products of two and sums of 512 such are integers that float64 holds
+
+
+def _sliced_product(X: Tensor, Y: Tensor) -> list[Tensor]:
+    """X Y for |X|, |Y| ≤ 1 as a sum of parts, largest first, each without round-off (but for terms below 2⁻⁸⁸)."""
+    slices = []
+    for rest in (X, Y):
+        parts = []
+        for _ in range(3):
+            rest = rest * 2.0**_BITS
+            parts.append(rest.round())
+            rest = rest - parts[-1]
+        slices.append(parts)
+    left, right = slices
+    pairs = [[(i, k - i) for i in range(3) if 0 <= k - i < 3] for k in range(4)]
+    return [torch.stack([left[i] @ right[j] for i, j in pairs[k]]).sum(0) * 2.0 ** (-_BITS * (k + 2)) for k in range(4)]
+
+
+def decomposition_errors(A: Tensor, L: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """‖AV − VΛ‖/‖A‖ and ‖VᵀV − I‖ in the Frobenius norm, of each matrix: (..., n, n), real, to (...), n ≤ 512.
+
+    What float64 rounds when it measures would be as large as what is measured, so the products are exact.
+    """
+    A, L, V = A.double(), L.double(), V.double() * 0.5  # entries of unit vectors may exceed 1 by a rounding
+    identity = torch.eye(A.shape[-1], dtype=torch.float64)
+    largest = A.abs().amax((-2, -1), keepdim=True)
+    # By powers of two to size 1, in two steps because one could overflow.
+    down = -torch.frexp(largest).exponent
+    A, L = (torch.ldexp(torch.ldexp(x, down // 2), down - down // 2) for x in (A, L.unsqueeze(-2)))
+    above = torch.frexp(L.abs().amax((-2, -1), keepdim=True)).exponent
+    applied = _sliced_product(A, V)
+    scaled = _sliced_product(V, torch.ldexp(L, -above) * identity)
+    residual = sum(2 * (x - torch.ldexp(y, above)) for x, y in zip(applied, scaled, strict=True))
+    gram = _sliced_product(V.mT, V)
+    defect = sum((4 * x for x in gram[1:]), 4 * gram[0] - identity)
+    size = torch.linalg.matrix_norm(A)
+    norm = torch.linalg.matrix_norm
+    return norm(residual) / torch.where(size > 0, size, torch.ones_like(size)), norm(defect)
 
 
 def random_cotangents(outputs: Sequence[Tensor], scale: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
