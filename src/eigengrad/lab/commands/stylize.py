@@ -172,8 +172,8 @@ def train_codec(
 ) -> None:
     """Train the small encoders and decoders that come with eigengrad, from freely licensed pictures.
 
-    The pictures are in the packages scikit-image and scikit-learn: nothing is downloaded. It takes ten to fifteen minutes
-    on one core; what comes with eigengrad was made with the defaults.
+    The pictures are in the packages scikit-image and scikit-learn: nothing is downloaded. It takes ten to fifteen
+    minutes on one core; what comes with eigengrad was made with the defaults.
 
     **Example**
 
