@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from .commands.bench import bench
+from .commands.color import color
 from .commands.compare import compare
 from .commands.reproduce import reproduce
 from .commands.sweep import sweep
@@ -27,6 +28,7 @@ app.command()(train)
 app.command()(sweep)
 app.command()(reproduce)
 app.command()(bench)
+app.command()(color)
 
 
 def _version(wanted: bool) -> None:
