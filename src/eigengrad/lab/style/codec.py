@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import Literal, cast
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -155,9 +155,13 @@ class Chain(nn.Module):
                 x = functional.interpolate(x, scale_factor=2, mode="nearest")
             else:
                 x = functional.pad(x, (1, 1, 1, 1), mode="reflect") if step.kernel == 3 else x
-                x = self.convolutions[step.name](x)
+                x = self.convolution(step.name)(x)
                 x = functional.relu(x, inplace=not x.requires_grad) if step.relu else x
         return x
+
+    def convolution(self, name: str) -> nn.Conv2d:
+        """One of the layers."""
+        return cast(nn.Conv2d, self.convolutions[name])
 
     @property
     def stride(self) -> int:

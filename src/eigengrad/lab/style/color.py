@@ -60,8 +60,8 @@ def transfer_colors(
     """The content in the colours of the palette.
 
     The linear map of :func:`eigengrad.nn.functional.color_transfer`, from exact statistics of all pixels. Colours
-    that no screen has are brought back by a :class:`GamutCurve`. The content's own palette gives the content back, bit
-    for bit.
+    that no screen has are brought back by a :class:`GamutCurve`. The content's own palette gives the content back,
+    level for level.
 
     Args:
         content: whose colours are changed. Its transparency is kept.
@@ -73,23 +73,26 @@ def transfer_colors(
     space = SPACES[palette.space]
     own = Palette.of(content, space=palette.space, mask=mask)
     change = whiten_color_map(own.moments, palette.moments, content_eps=EPS, style_eps=EPS).blend(strength)
-    pixels, weights = content.pixels.flatten(1), None if mask is None else mask.flatten()
+    pixels, weights = content.pixels.flatten(1), _weights(content, mask)
+    where = None if mask is None else mask.flatten()
 
-    def recolour(colours: Tensor, where: slice) -> Tensor:
-        changed = space.to_rgb(change(space.of_rgb(colours).unsqueeze(0)).squeeze(0))
-        return changed if weights is None else torch.lerp(colours, changed, weights[where])
+    def recolour(colours: Tensor) -> Tensor:
+        return space.to_rgb(change(space.of_rgb(colours).unsqueeze(0)).squeeze(0))
 
     sample = slice(None, None, max(1, pixels.shape[1] // SAMPLE))
-    curve = GamutCurve.fit(recolour(pixels[:, sample], sample))
+    curve = GamutCurve.fit(recolour(pixels[:, sample]), None if weights is None else weights[sample])
     result = torch.empty_like(pixels)
 
     def finish(piece: slice) -> None:
-        # A stored level stands for a range of colours. Filling that range evenly before it is stretched leaves no
-        # steps in a sky. It is the same for the three channels, so it adds no colour, and less than half a level, so
-        # what is not stretched rounds back to where it was.
-        noise = torch.Generator().manual_seed(piece.start)
-        filling = torch.rand(pixels[0, piece].shape, generator=noise).sub_(0.5).mul_(0.96 / (2**content.bits - 1))
-        result[:, piece] = curve(recolour(pixels[:, piece] + filling, piece))
+        colours = pixels[:, piece]
+        if content.bits == 8:
+            # A level of 256 stands for a range of colours. Filling that range evenly before it is stretched leaves no
+            # steps in a sky. It is the same for the three channels, so it adds no colour, and less than half a level,
+            # so what is not stretched rounds back to where it was.
+            noise = torch.Generator().manual_seed(piece.start)
+            colours = colours + torch.rand(colours.shape[1], generator=noise).sub_(0.5).mul_(0.96 / 255)
+        changed = curve(recolour(colours))
+        result[:, piece] = changed if where is None else torch.lerp(colours, changed, where[piece])
 
     for _ in _in_pieces(finish, pixels.shape[1]):
         pass

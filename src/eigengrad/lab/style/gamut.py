@@ -36,8 +36,10 @@ class GamutCurve:
     reach: float
 
     @classmethod
-    def fit(cls, colours: Tensor) -> GamutCurve:
-        """For the colours (3, M) of a picture, or an even sample of them."""
+    def fit(cls, colours: Tensor, weights: Tensor | None = None) -> GamutCurve:
+        """For the colours (3, M) of a picture, or an even sample of them: those whose weight (M,) is not zero."""
+        if weights is not None:
+            colours = colours[:, weights > 0]
         if colours.shape[1] == 0:
             return cls(1.0)
         distance = _distance(colours, _grey(colours))
@@ -48,10 +50,10 @@ class GamutCurve:
         if self.reach > 1 + TOLERANCE:
             grey = _grey(colours)
             distance = _distance(colours, grey)
-            # k + u/√(1 + (u/s)²) of u = distance − k has slope 1 at the knee k, and is 1 at the reach.
-            u, reach = (distance - KNEE).clamp_(min=0), self.reach - KNEE
-            inverse_s = ((reach / (1 - KNEE)) ** 2 - 1) ** 0.5 / reach
-            bent = u.div(u.mul(inverse_s).square_().add_(1).sqrt_()).add_(KNEE)
+            # k + u/(1 + u/s) of u = distance − k has slope 1 at the knee k, and is 1 at the reach.
+            u = (distance - KNEE).clamp_(min=0)
+            inverse_s = 1 / (1 - KNEE) - 1 / (self.reach - KNEE)
+            bent = u.div(u.mul(inverse_s).add_(1)).add_(KNEE)
             colours = torch.lerp(grey, colours, bent.div_(distance.clamp_(min=KNEE)))
         return colours.clamp(0, 1)
 

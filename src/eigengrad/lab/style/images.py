@@ -84,9 +84,9 @@ def read_picture(path: Path) -> Picture:
         PictureError: if the file is missing, damaged or no image.
     """
     with _Naming(path), Image.open(path) as image:
+        picture = _picture(*(_read_16(image) if _is_16(image) else _read_8(image)))
+        # Afterwards: for some formats this reads the pixels, at 8 bits.
         orientation = image.getexif().get(ORIENTATION, 1)
-        levels, alpha = _read_16(image) if _is_16(image) else _read_8(image)
-        picture = _picture(levels, alpha)
     return _upright(picture, orientation)
 
 
@@ -222,7 +222,7 @@ def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
             if "sRGB" not in ImageCms.getProfileDescription(source):
                 target = ImageCms.createProfile("sRGB")
                 image = ImageCms.profileToProfile(image, source, target, outputMode="RGB") or image
-        except ImageCms.PyCMSError:
+        except (ImageCms.PyCMSError, OSError):
             pass  # a profile that cannot be used is treated as viewers do: as if there were none
     return image.convert("RGB")
 

@@ -85,25 +85,33 @@ class Moments:
 
 @dataclass(frozen=True)
 class Affine:
-    """x ↦ matrix · x + offset in every group: (g, d, d) and (g, d)."""
+    """x ↦ matrix · (x − centre) + offset in every group: (g, d, d), (g, d) and (g, d).
+
+    Centred first, as nothing may be left of what does not vary when the matrix amplifies it.
+    """
 
     matrix: Tensor
+    centre: Tensor
     offset: Tensor
 
     def __call__(self, points: Tensor) -> Tensor:
         """Of points (g, d, M), in their type."""
-        return torch.baddbmm(self.offset.to(points).unsqueeze(-1), self.matrix.to(points), points)
+        matrix, centre, offset = (x.to(points) for x in (self.matrix, self.centre, self.offset))
+        return torch.baddbmm(offset.unsqueeze(-1), matrix, points - centre.unsqueeze(-1))
 
     @classmethod
     def mean(cls, maps: Sequence[Affine], shares: Sequence[float]) -> Affine:
-        """What the maps do on average, each with its share."""
+        """What maps with the same centre do on average, each with its share."""
         pairs = list(zip(shares, maps, strict=True))
-        return cls(sum(s * m.matrix for s, m in pairs), sum(s * m.offset for s, m in pairs))  # type: ignore[arg-type]
+        matrix = torch.stack([share * each.matrix for share, each in pairs]).sum(0)
+        offset = torch.stack([share * each.offset for share, each in pairs]).sum(0)
+        return cls(matrix, maps[0].centre, offset)
 
     def blend(self, strength: float) -> Affine:
         """Between the identity at 0 and this map at 1."""
         identity = torch.eye(self.matrix.shape[-1], dtype=self.matrix.dtype)
-        return Affine(strength * self.matrix + (1 - strength) * identity, strength * self.offset)
+        matrix = strength * self.matrix + (1 - strength) * identity
+        return Affine(matrix, self.centre, strength * self.offset + (1 - strength) * self.centre)
 
 
 def whiten_color_map(content: Moments, style: Moments, *, content_eps: float, style_eps: float) -> Affine:
@@ -114,5 +122,4 @@ def whiten_color_map(content: Moments, style: Moments, *, content_eps: float, st
     """
     whiten = eigengrad.matrix_inv_sqrt(content.covariance, eps=content_eps)
     color = eigengrad.matrix_sqrt(style.covariance, eps=style_eps)
-    matrix = color @ whiten
-    return Affine(matrix, style.mean - (matrix @ content.mean.unsqueeze(-1)).squeeze(-1))
+    return Affine(color @ whiten, content.mean, style.mean)

@@ -139,7 +139,8 @@ def stylize(
         if progress is not None:
             progress(number)
     colours = image.flatten(1)
-    return content.with_pixels(GamutCurve.fit(colours)(colours).view_as(image))
+    curve = GamutCurve.fit(colours, None if content.alpha is None else content.alpha.flatten())
+    return content.with_pixels(curve(colours).view_as(image))
 
 
 def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:

@@ -7,7 +7,6 @@ files. Files are opened with ``weights_only=True``: they cannot run code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +45,6 @@ class WeightsError(ValueError):
     """Weights that cannot be used; the message names the file and what does not fit."""
 
 
-@cache
 def load_codec(folder: Path = SHIPPED) -> Codec:
     """The levels that a folder has both an encoder and a decoder for. The default comes with the package.
 
@@ -97,7 +95,7 @@ def _family(folder: Path) -> Family:
 def _level(family: Family, number: int, paths: Mapping[str, Path]) -> Level:
     encoder = _chain(family, "encoder", number, paths["encoder"])
     decoder = _chain(family, "decoder", number, paths["decoder"])
-    made, expected = (_convolutions(chain) for chain in (encoder, decoder))
+    made, expected = ([c.convolution(name) for name in c.convolutions] for c in (encoder, decoder))
     channels = made[-1].out_channels
     if made[0].in_channels != 3 or expected[-1].out_channels != 3:
         raise WeightsError(
@@ -110,10 +108,6 @@ def _level(family: Family, number: int, paths: Mapping[str, Path]) -> Level:
             f"{channels}; they are not of the same set"
         )
     return Level(encoder, decoder, channels)
-
-
-def _convolutions(chain: Chain) -> list[torch.nn.Conv2d]:
-    return [module for module in chain.convolutions.values() if isinstance(module, torch.nn.Conv2d)]
 
 
 def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path: Path) -> Chain:
@@ -140,7 +134,6 @@ def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path
     return chain.requires_grad_(False).eval()
 
 
-@cache
 def _read(path: Path) -> dict[str, Tensor]:
     """The tensors of a file."""
     try:
