@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from eigengrad.lab.data import DATASETS, Split, load
 from eigengrad.lab.training import Config, Result, run, train
-from eigengrad.lab.training.classification import Classification
+from eigengrad.lab.training.classification import Classification, _wrong
 from eigengrad.lab.training.engine import LOOK_EVERY
 from eigengrad.lab.training.health import Health, TrainingFailedError
 
@@ -49,6 +49,7 @@ def test_it_ends_in_a_result_with_a_number_for_every_epoch(finished):
 def test_the_best_and_the_last_epoch_are_labelled(finished):
     result, folder = finished
     errors = result.curves["test_error"]
+    assert all(five <= first for five, first in zip(result.curves["test_top5_error"], errors, strict=True))
     assert result.best_error == min(errors)
     assert errors.index(min(errors)) + 1 == result.best_epoch
     assert result.last_error == errors[-1]
@@ -357,3 +358,11 @@ def test_the_weights_are_not_touched_by_the_step_that_fails(tmp_path):
     assert result.best_epoch == 1
     best = torch.load(tmp_path / "best.pt", weights_only=True)["modules"]["model"]
     assert all(tensor.isfinite().all() for tensor in best.values())
+
+
+def test_an_answer_counts_among_the_guesses():
+    scores = torch.tensor([[0.1, 0.9, 0.5], [0.9, 0.5, 0.1], [0.0, 1.0, torch.nan], [-1.0, 3.0, 2.0]])
+    labels = torch.tensor([2, 0, 1, 0])
+    assert _wrong(scores, labels).item() == 3
+    assert _wrong(scores, labels, guesses=2).item() == 2  # the NaN and the last
+    assert _wrong(scores, labels, guesses=3).item() == 1  # NaN is never right

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from .layout import cells_table
 from .methods import POOLING
 from .presets import Preset
 from .trained import Cells, TrainedExperiment
+from .trials import Trials
 from .verdicts import always_fails, better, never_fails
 
 __all__ = ["Table7"]
@@ -45,19 +47,28 @@ class Table7(TrainedExperiment):
         return {method.label: {**method.fields, "group_size": size} for method in POOLING.values()}
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
-        """Top-1 error by method."""
+        """Top-1 and top-5 error by method."""
         conditions = {"scale": scale, **chosen.conditions()}
         rows = []
         for (method, _), trials in cells.items():
             top1, top5 = PRINTED.get(method, (None, None))
             best = None if trials.best is None else round(trials.best, 2)
-            rows.append(
-                (method, top1, top5, trials.rate_text(), best, trials.mean_text(), trials.failures_text() or None)
-            )
-        columns = ("method", "top-1: paper", "top-5: paper", "succeeded", "min: ours", "mean: ours", "how ours failed")
+            failures = trials.failures_text() or None
+            five = _top5(trials)
+            rows.append((method, top1, top5, trials.rate_text(), best, trials.mean_text(), five, failures))
+        columns = (
+            "method",
+            "top-1: paper",
+            "top-5: paper",
+            "succeeded",
+            "top-1: ours, min",
+            "top-1: ours, mean",
+            "top-5: ours, mean",
+            "how ours failed",
+        )
         table = Table(
             "table7",
-            "Test error (%); ours is top-1",
+            "Test error (%)",
             columns,
             tuple(rows),
             conditions,
@@ -93,9 +104,19 @@ class Table7(TrainedExperiment):
             (
                 "The paper's other numbers are those of the methods' own papers, trained in different ways; here all "
                 "are trained alike.",
-                "With few classes a top-5 error says little, so ours is top-1 only.",
+                "With eight or ten classes a top-5 error says little.",
             ),
         )
+
+
+def _top5(trials: Trials) -> float | None:
+    """The mean over the runs, each in the epoch with its best top-1 error."""
+    found = [
+        100 * result.curves["test_top5_error"][result.best_epoch - 1]
+        for result in trials.results
+        if result.succeeded and result.best_epoch and "test_top5_error" in result.curves
+    ]
+    return round(statistics.fmean(found), 2) if found else None
 
 
 def _draw(folder: Path, cells: Cells) -> str:

@@ -74,16 +74,19 @@ class Classification(Task):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Loss and share of wrong answers on the test images."""
+        """Loss and share of wrong answers on the test images, for the first guess and for the first five."""
         model = self.modules["model"].eval()
-        totals = self.engine.vector([0.0] * 3)
+        totals = self.engine.vector([0.0] * 4)
+        guesses = min(5, len(self.data.classes))
         for images, labels in self.engine.batches(self._loader(self.data.test, epoch=None)):
             scores = self._scores(images)
             loss = nn.functional.cross_entropy(scores, labels, reduction="sum")
-            totals += torch.stack([loss, _wrong(scores, labels), loss.new_tensor(len(labels))])
+            missed = _wrong(scores, labels, guesses)
+            totals += torch.stack([loss, _wrong(scores, labels), missed, loss.new_tensor(len(labels))])
         model.train()
-        loss_sum, wrong, count = self.engine.sum(totals).tolist()
-        return {"test_loss": loss_sum / count, "test_error": wrong / count}
+        loss_sum, wrong, missed_five, count = self.engine.sum(totals).tolist()
+        values = {"test_loss": loss_sum / count, "test_error": wrong / count}
+        return values | {"test_top5_error": missed_five / count} if len(self.data.classes) > 5 else values
 
     def _scores(self, images: Tensor) -> Tensor:
         scores: Tensor = self.modules["model"](images.contiguous(memory_format=torch.channels_last))
@@ -105,6 +108,8 @@ class Classification(Task):
         )
 
 
-def _wrong(scores: Tensor, labels: Tensor) -> Tensor:
-    """How many answers are wrong; NaN is never right."""
-    return (scores.detach().argmax(1) != labels).sum(dtype=torch.float32)
+def _wrong(scores: Tensor, labels: Tensor, guesses: int = 1) -> Tensor:
+    """How many labels are not among the first guesses; NaN is never right."""
+    scores = scores.detach()
+    right = (scores.topk(guesses, 1).indices == labels[:, None]).any(1) & ~scores.isnan().any(1)
+    return (~right).sum(dtype=torch.float32)

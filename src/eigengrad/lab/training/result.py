@@ -46,8 +46,9 @@ class Result:
     Attributes:
         config: the settings of the run.
         outcome: "succeeded", or "failed" with a :class:`Failure`.
-        curves: name → one number for each complete epoch: train_loss, train_error, test_loss, test_error, lr,
-            gradient_norm (mean) and gradient_norm_max, seconds (of training) and test_seconds.
+        curves: name → one number for each complete epoch: train_loss, train_error, test_loss, test_error,
+            test_top5_error (with more than five classes), lr, gradient_norm (mean) and gradient_norm_max, seconds (of
+            training) and test_seconds.
         best_error, best_epoch, last_error: of the test set, and the epoch (counted from 1) of the best. ``None`` before
             the first epoch is complete.
         steps: how many were taken.
