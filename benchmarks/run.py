@@ -7,9 +7,16 @@ import argparse
 import derivatives
 import eigh
 import pooling
+import training
 import whitening
 
-SUBJECTS = {"eigh": eigh.run, "derivatives": derivatives.run, "whitening": whitening.run, "pooling": pooling.run}
+SUBJECTS = {
+    "eigh": eigh.run,
+    "derivatives": derivatives.run,
+    "whitening": whitening.run,
+    "pooling": pooling.run,
+    "training": training.run,
+}
 
 
 def main() -> None:
