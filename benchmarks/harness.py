@@ -42,7 +42,11 @@ def interleave(
     seconds: float = 1.5,
     prepare: Callable[[str], object] = lambda name: None,
 ) -> dict[str, Timing]:
-    """Time the contestants in turn for about ``seconds`` each; ``prepare`` comes before a turn, outside the clock."""
+    """Time the contestants in turn for about ``seconds`` each.
+
+    Before a turn, outside the clock, come ``prepare`` and one call, so that caches, clocks and sleeping threads are
+    in the state of its own work and not in that of the contestant before.
+    """
     names = list(contestants)
     for name in names:  # compile, allocate, load
         prepare(name)
@@ -64,6 +68,7 @@ def interleave(
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 function = contestants[name]
                 prepare(name)
+                function()
                 start = time.perf_counter()
                 for _ in range(calls):
                     function()
