@@ -56,9 +56,9 @@ def sequential(family: Family, part: str, level: int) -> nn.Sequential:
     names = family.parameter_names(part, level)  # type: ignore[arg-type]
     layers: list[nn.Module] = []
     for step in steps:
-        if step.kind == "halve":
+        if step.kind == "pool":
             layers.append(nn.MaxPool2d(2, ceil_mode=True))
-        elif step.kind == "double":
+        elif step.kind == "repeat":
             layers.append(nn.UpsamplingNearest2d(scale_factor=2))
         else:
             weight, bias = (state[f"{names[step.name]}.{kind}"] for kind in ("weight", "bias"))

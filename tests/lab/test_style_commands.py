@@ -1,9 +1,13 @@
-"""``eigengrad color`` as a user runs them: files in, files out, exit codes."""
+"""``eigengrad color`` and ``eigengrad stylize`` as a user runs them: files in, files out, exit codes."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -11,12 +15,13 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from eigengrad.lab.commands.color import color
+from eigengrad.lab.commands.stylize import stylize
 from eigengrad.lab.style.images import Picture, read_picture, write_picture
 from lab.style_codecs import SMALL, photo, write
 
 app = typer.Typer()
-app.callback()(lambda: None)
 app.command()(color)
+app.add_typer(stylize)
 
 
 def run(*arguments: object) -> Result:
@@ -90,3 +95,120 @@ class TestColor:
             assert message in said(result)
         assert content.read_bytes() == before
         assert not (folder / "o.png").exists()
+
+
+class TestStylize:
+    def test_a_picture(self, folder: Path) -> None:
+        result = run(
+            "stylize", folder / "photos/a.png", folder / "paintings/c.png", "-o", folder / "out.png",
+            "--weights", folder / "weights", "--strength", 0.6, "--levels", "3,2,1",
+        )  # fmt: skip
+        assert result.exit_code == 0, said(result)
+        assert read_picture(folder / "out.png").size == (40, 56)
+
+    def test_apply_may_be_said_and_options_may_come_first(self, folder: Path) -> None:
+        files = (folder / "photos/a.png", folder / "paintings/c.png", "--weights", folder / "weights")
+        assert run("stylize", *files, "-o", folder / "1.png").exit_code == 0
+        assert run("stylize", "apply", *files, "-o", folder / "2.png").exit_code == 0
+        assert run("stylize", "-o", folder / "3.png", *files).exit_code == 0
+        assert len({(folder / f"{i}.png").read_bytes() for i in (1, 2, 3)}) == 1
+
+    def test_alone_or_in_a_folder_is_the_same(self, folder: Path) -> None:
+        weights = ("--weights", folder / "weights")
+        result = run("stylize", folder / "photos", folder / "paintings/c.png", "-o", folder / "out", *weights)
+        assert result.exit_code == 1
+        assert "broken.jpg: this" in said(result)
+        run("stylize", folder / "photos/b.png", folder / "paintings/c.png", "-o", folder / "b.png", *weights)
+        assert (folder / "b.png").read_bytes() == (folder / "out/b.png").read_bytes()
+
+    def test_styles_are_blended_or_apart(self, folder: Path) -> None:
+        content, styles = folder / "photos/a.png", [folder / "paintings/c.png", folder / "paintings/d.png"]
+        weights = ("--weights", folder / "weights")
+        assert run("stylize", content, *styles, "-o", folder / "blend.png", "--blend", "3,1", *weights).exit_code == 0
+        assert run("stylize", content, *styles, "-o", folder / "each", "--each", *weights).exit_code == 0
+        assert sorted(path.name for path in (folder / "each").iterdir()) == ["a-c.png", "a-d.png"]
+        alone = run("stylize", content, styles[0], "-o", folder / "alone.png", *weights)
+        assert alone.exit_code == 0
+        assert (folder / "alone.png").read_bytes() == (folder / "each/a-c.png").read_bytes()
+
+    def test_masks(self, folder: Path) -> None:
+        left = torch.zeros(3, 40, 56)
+        left[:, :, :28] = 1
+        write_picture(Picture(left), folder / "left.png")
+        write_picture(Picture(1 - left), folder / "right.png")
+        content, styles = folder / "photos/a.png", (folder / "paintings/c.png", folder / "paintings/d.png")
+        rest = ("-o", folder / "out.png", "--weights", folder / "weights")
+        assert run("stylize", content, *styles, "--mask", folder / "left.png", *rest).exit_code == 2
+        masks = ("--mask", folder / "left.png", "--mask", folder / "right.png")
+        assert run("stylize", content, *styles, *masks, *rest).exit_code == 0
+
+    def test_a_style_folder_with_a_broken_picture(self, folder: Path) -> None:
+        shutil.copy(folder / "photos/broken.jpg", folder / "paintings/broken.jpg")
+        weights = ("--weights", folder / "weights")
+        result = run("stylize", folder / "photos/a.png", folder / "paintings", "-o", folder / "out.png", *weights)
+        assert result.exit_code == 1
+        assert "paintings/broken.jpg: this" in said(result)
+        (folder / "paintings/broken.jpg").unlink()
+        expected = run("stylize", folder / "photos/a.png", folder / "paintings", "-o", folder / "two.png", *weights)
+        assert expected.exit_code == 0
+        assert (folder / "out.png").read_bytes() == (folder / "two.png").read_bytes()
+
+    def test_sizes(self, folder: Path) -> None:
+        result = run(
+            "stylize", folder / "photos/a.png", folder / "paintings/c.png", "-o", folder / "out.png",
+            "--weights", folder / "weights", "--size", 112, "--style-size", 40, "--fast", "--tile", 64,
+        )  # fmt: skip
+        assert result.exit_code == 0, said(result)
+        assert read_picture(folder / "out.png").size == (80, 112)
+
+    def test_misuse(self, folder: Path) -> None:
+        content, style = folder / "photos/a.png", folder / "paintings/c.png"
+        out, weights = ("-o", folder / "out.png"), ("--weights", folder / "weights")
+        Image.fromarray(np.zeros((5, 5, 3), np.uint8)).save(folder / "tiny.png")
+        for arguments, code, message in (
+            ((content, style, *out, *weights, "--levels", "4,1"), 2, "has no level 4; it has 1, 2, 3"),
+            ((content, style, *out, *weights, "--levels", "deep"), 2, "--levels: expected numbers with commas"),
+            ((content, style, *out, *weights, "--blend", "1,2"), 2, "a positive number for each of the 1 styles"),
+            ((content, style, *out, *weights, "--groups", 7), 2, "groups: must divide the"),
+            ((content, style, *out, "--weights", folder / "photos"), 2, "unknown weights"),
+            ((content, style, *out, "--weights", folder / "gone"), 2, "expected a folder of weights"),
+            ((content, folder / "tiny.png", *out, *weights), 2, "too small for level 3"),
+            ((folder / "tiny.png", style, *out, *weights), 1, "tiny.png: a picture of 5×5 pixels is too small"),
+            ((content, folder / "photos/broken.jpg", *out, *weights), 1, "broken.jpg: this"),
+            ((content, style, "-o", style, *weights), 1, "this is an input"),
+        ):
+            result = run("stylize", *arguments)
+            assert result.exit_code == code, (arguments, said(result))
+            assert message in said(result)
+        assert not (folder / "out.png").exists()
+
+    def test_help(self) -> None:
+        assert "train-codec" in said(run("stylize", "--help"))
+        assert "--strength" in said(run("stylize", "apply", "--help"))
+
+
+class TestShippedCodec:
+    def test_without_weights_on_a_fresh_machine(self, folder: Path) -> None:
+        """A process of its own that may not use the network."""
+        program = (
+            "import socket, sys\n"
+            "def refuse(*_): raise SystemExit('network')\n"
+            "socket.socket.connect = refuse\n"
+            "from eigengrad.lab.commands.stylize import stylize\n"
+            "stylize()\n"
+        )
+        command = [sys.executable, "-c", program, "photos/a.png", "paintings/c.png", "-o", "out.png"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert read_picture(folder / "out.png").size == (40, 56)
+
+    @pytest.mark.slow
+    def test_training_makes_a_codec(self, tmp_path: Path) -> None:
+        result = run("stylize", "train-codec", "-o", tmp_path / "codec")
+        assert result.exit_code == 0, said(result)
+        write_picture(photo(0), tmp_path / "a.png")
+        write_picture(photo(1), tmp_path / "b.png")
+        made = run(
+            "stylize", tmp_path / "a.png", tmp_path / "b.png", "-o", tmp_path / "o.png", "--weights", tmp_path / "codec"
+        )
+        assert made.exit_code == 0, said(made)

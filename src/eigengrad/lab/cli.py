@@ -14,6 +14,7 @@ from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
 from .commands.reproduce import reproduce
+from .commands.stylize import stylize
 from .commands.sweep import sweep
 from .commands.terminal import INTERRUPTED
 from .commands.train import train
@@ -29,6 +30,7 @@ app.command()(sweep)
 app.command()(reproduce)
 app.command()(bench)
 app.command()(color)
+app.add_typer(stylize)
 
 
 def _version(wanted: bool) -> None:

@@ -1,8 +1,8 @@
 """Encoders that turn a picture into feature maps, and decoders that turn them back: the architecture, as data.
 
-All families follow VGG: blocks of 3×3 convolutions, each block at half the resolution of the one before. The encoder of
-level L ends with the first convolution of block L, and the decoder of level L runs the same way back. What differs is
-in a :class:`Family`; how wide the layers are is in the weights.
+All families are blocks of 3×3 convolutions, each block at half the resolution of the one before. The encoder of level L
+ends with the first convolution of block L, and the decoder of level L runs the same way back. What differs is in a
+:class:`Family`; how wide the layers are is in the weights.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ __all__ = ["Chain", "Codec", "Family", "Level", "Step"]
 class Step:
     """One layer: a convolution by its name, or a change of resolution."""
 
-    kind: Literal["convolution", "halve", "double"]
+    kind: Literal["convolution", "pool", "repeat", "fold", "unfold"]
     name: str = ""
     kernel: int = 3
     relu: bool = True
+
+    def channels(self, before: int) -> int:
+        """How many come out of a change of resolution."""
+        return before * 4 if self.kind == "fold" else before // 4 if self.kind == "unfold" else before
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Family:
             ``torch.nn.Sequential`` of padding, convolution, rectifier, and changes of resolution.
         color: the name of a 1×1 convolution from RGB to what the first layer expects, in front of the encoder; or None.
         rectified_output: whether the decoder ends with a rectifier.
+        resampling: "pool" takes the largest of 2×2 on the way in and repeats on the way out, as VGG does; "fold" makes
+            channels of the 2×2 positions and positions of the channels, so nothing is lost.
     """
 
     name: str
@@ -52,6 +58,7 @@ class Family:
     names: str = "conv{block}{index}"
     color: str | None = None
     rectified_output: bool = False
+    resampling: Literal["pool", "fold"] = "pool"
 
     @classmethod
     def from_json(cls, text: str) -> Family:
@@ -72,6 +79,8 @@ class Family:
         try:
             family = cls(**{**entries, "blocks": tuple(int(count) for count in entries["blocks"])})
             family.encoder.format(level=1), family.decoder.format(level=1), family.names.format(block=1, index=1)
+            if family.resampling not in ("pool", "fold"):
+                raise ValueError(f"resampling is 'pool' or 'fold', not {family.resampling!r}")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ValueError(
                 f"it must have name, blocks, encoder and decoder, as in its documentation: {error}"
@@ -95,7 +104,7 @@ class Family:
             for index in range(1, (self.blocks[block - 1] if block < level else 1) + 1):
                 yield Step("convolution", f"conv{block}{index}")
             if block < level:
-                yield Step("halve")
+                yield Step(self.resampling)
 
     def decoder_steps(self, level: int) -> Iterator[Step]:
         """From the features of a level to the picture."""
@@ -104,7 +113,7 @@ class Family:
                 last = block == index == 1
                 yield Step("convolution", f"conv{block}{index}", relu=self.rectified_output or not last)
             if block > 1:
-                yield Step("double")
+                yield Step("repeat" if self.resampling == "pool" else "unfold")
 
     def parameter_names(self, part: Literal["encoder", "decoder"], level: int) -> dict[str, str]:
         """What the file calls each convolution: from our name to the file's, without ``.weight`` or ``.bias``."""
@@ -131,8 +140,8 @@ class Family:
 class Chain(nn.Module):
     """The layers of an encoder or decoder, one after the other.
 
-    Pictures are continued by reflection, so borders look like the rest. Halving takes the largest of 2×2, doubling
-    repeats: sizes must be multiples of :attr:`stride`, which :mod:`~eigengrad.lab.style.stylize` sees to.
+    Pictures are continued by reflection, so borders look like the rest. Sizes must be multiples of :attr:`stride`:
+    :mod:`~eigengrad.lab.style.stylize` sees to that.
 
     Args:
         steps: the layers.
@@ -149,15 +158,22 @@ class Chain(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
         for step in self.steps:
-            if step.kind == "halve":
-                x = functional.max_pool2d(x, 2)
-            elif step.kind == "double":
-                x = functional.interpolate(x, scale_factor=2, mode="nearest")
-            else:
-                x = functional.pad(x, (1, 1, 1, 1), mode="reflect") if step.kernel == 3 else x
-                x = self.convolution(step.name)(x)
-                x = functional.relu(x, inplace=not x.requires_grad) if step.relu else x
+            x = self.advance(step, x)
         return x
+
+    def advance(self, step: Step, x: Tensor) -> Tensor:
+        """What one layer makes of what the one before it made."""
+        if step.kind == "pool":
+            return functional.max_pool2d(x, 2)
+        if step.kind == "repeat":
+            return functional.interpolate(x, scale_factor=2, mode="nearest")
+        if step.kind == "fold":
+            return functional.pixel_unshuffle(x, 2)
+        if step.kind == "unfold":
+            return functional.pixel_shuffle(x, 2)
+        x = functional.pad(x, (1, 1, 1, 1), mode="reflect") if step.kernel == 3 else x
+        x = self.convolution(step.name)(x)
+        return functional.relu(x, inplace=not x.requires_grad) if step.relu else x
 
     def convolution(self, name: str) -> nn.Conv2d:
         """One of the layers."""
@@ -171,7 +187,7 @@ class Chain(nn.Module):
     @property
     def reach(self) -> int:
         """How many pixels away something can be and still have an influence, as a multiple of the stride."""
-        fine_to_coarse = self.steps if any(s.kind == "halve" for s in self.steps) else self.steps[::-1]
+        fine_to_coarse = self.steps if any(s.kind in ("pool", "fold") for s in self.steps) else self.steps[::-1]
         pixels, scale = 0, 1
         for step in fine_to_coarse:
             if step.kind == "convolution":

@@ -117,15 +117,16 @@ def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path
     names = family.parameter_names(part, level)
     prefix = (family.encoder_prefix if part == "encoder" else family.decoder_prefix).format(level=level)
     _require_names(path, tensors, names.values(), prefix)
-    state, widths = {}, {}
+    state: dict[str, Tensor] = {}
+    widths: dict[str, tuple[int, int]] = {}
     before: int | None = None
-    for step in (step for step in steps if step.kind == "convolution"):
+    for step in steps:
+        if step.kind != "convolution":
+            before = None if before is None else step.channels(before)
+            continue
         weight, bias = (tensors[f"{names[step.name]}.{kind}"] for kind in ("weight", "bias"))
         _require_shape(path, names[step.name], weight, bias, step, before)
-        state[f"convolutions.{step.name}.weight"], state[f"convolutions.{step.name}.bias"] = (
-            weight.float(),
-            bias.float(),
-        )
+        state |= {f"convolutions.{step.name}.weight": weight.float(), f"convolutions.{step.name}.bias": bias.float()}
         widths[step.name] = (weight.shape[1], weight.shape[0])
         before = weight.shape[0]
     with torch.device("meta"):

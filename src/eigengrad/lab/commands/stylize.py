@@ -1,0 +1,246 @@
+"""``eigengrad stylize``: pictures in the style of others; and ``eigengrad stylize train-codec``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .terminal import FAILED, complain, duration, explained, say
+
+if TYPE_CHECKING:
+    from ..style.batch import Job
+    from ..style.codec import Codec
+    from ..style.images import Picture
+    from ..style.stylize import Style
+
+__all__ = ["stylize"]
+
+_STYLES, _TRANSFER, _SIZE = "The styles", "The transfer", "Size and speed"
+
+
+class _ApplyByDefault(TyperGroup):
+    """``eigengrad stylize photo painting`` is ``eigengrad stylize apply photo painting``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["apply", *args]
+        return super().parse_args(ctx, args)
+
+
+stylize = typer.Typer(
+    name="stylize",
+    cls=_ApplyByDefault,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    help="Give pictures the style of others.\n\n`eigengrad stylize photo.jpg painting.jpg -o out.png`. "
+    "All options: `eigengrad stylize apply --help`.",
+)
+
+
+def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+@stylize.command()
+def apply(
+    content: Annotated[Path, typer.Argument(help="A picture, or a folder of them.", show_default=False)],
+    styles: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Pictures, or folders of them, whose style is wanted.", metavar="STYLE...", show_default=False
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="File to write; a folder, if there will be several.", show_default=False),
+    ],
+    blend: Annotated[
+        str | None, _option("Shares of the styles, such as 3,1. Default: equal.", _STYLES, show_default=False)
+    ] = None,
+    mask: Annotated[
+        list[Path] | None,
+        _option("White where a style goes; once for each style, in their order.", _STYLES, show_default=False),
+    ] = None,
+    each: Annotated[
+        bool, _option("A picture for every style, instead of one of all blended.", _STYLES, "--each")
+    ] = False,
+    weights: Annotated[
+        Path | None,
+        _option(
+            "Folder of encoders and decoders. Default: the small ones that come with eigengrad.",
+            _TRANSFER,
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    strength: Annotated[float, _option("0 is the content, 1 the full transfer.", _TRANSFER)] = 0.6,
+    levels: Annotated[
+        str | None,
+        _option(
+            "Levels in their order, such as 5,4,3,2,1. Default: all, deep to shallow.", _TRANSFER, show_default=False
+        ),
+    ] = None,
+    groups: Annotated[int, _option("Groups of channels, between which nothing is transferred.", _TRANSFER)] = 1,
+    size: Annotated[
+        int | None, _option("Scale the content to so many pixels along its longer side.", _SIZE, show_default=False)
+    ] = None,
+    style_size: Annotated[
+        int | None, _option("The same for the styles: smaller makes finer strokes.", _SIZE, show_default=False)
+    ] = None,
+    fast: Annotated[bool, _option("Half the time, with traces of the decoders' grid.", _SIZE, "--fast")] = False,
+    tile: Annotated[
+        int, _option("Pixels a side worked on at once: a matter of memory, not of the result.", _SIZE)
+    ] = 1024,
+) -> None:
+    """Give pictures the style of others: colours, contrast and texture.
+
+    The features of a picture get the mean and covariance of the style's, at one level after the other. Nothing in it is
+    random: the same command makes the same picture. A picture that cannot be read is named, and the others
+    are done.
+
+    **Examples**
+
+    ```
+    eigengrad stylize photo.jpg painting.jpg -o out.png
+    eigengrad stylize photo.jpg painting.jpg -o out.png --weights DIR --strength 0.6 --levels 5,4,3,2,1
+    eigengrad stylize photo.jpg monet.jpg hokusai.jpg -o out.png --blend 3,1
+    eigengrad stylize photo.jpg monet.jpg hokusai.jpg -o out.png --mask sky.png --mask land.png
+    eigengrad stylize photos/ paintings/ -o out/ --each
+    ```
+    """
+    with explained():
+        from ..style.batch import jobs, run
+        from ..style.images import read_mask, read_picture, write_picture
+        from ..style.stylize import stylize as transfer
+        from ..style.weights import SHIPPED, load_codec
+
+        codec = load_codec(weights or SHIPPED)
+        chosen = _levels(levels, codec)
+        paths, optional = _style_files(styles)
+        shares = _shares(blend, len(paths))
+        masks = list(mask or [])
+        if masks and len(masks) != len(paths):
+            raise ValueError(f"--mask: expected one for each of the {len(paths)} styles; got {len(masks)}")
+        planned = jobs(content, output / content.with_suffix(".png").name if each and not content.is_dir() else output)
+        found: list[tuple[int, Style]] = []
+        broken = 0
+        for index, path in enumerate(paths):
+            try:
+                found.append((index, _style(path, codec, chosen, groups, not fast, style_size, tile)))
+            except (OSError, ValueError) as error:
+                if path not in optional:
+                    raise
+                complain(str(error) if str(path) in str(error) else f"{path}: {error}")
+                broken += 1
+        if not found:
+            raise ValueError("none of the styles can be used")
+        inputs = [content, *paths, *masks]
+
+        def work(job: Job) -> None:
+            start = time.perf_counter()
+            picture = _scaled(read_picture(job.content), size)
+            placed = [
+                style.placed(shares[index], read_mask(masks[index], picture.size) if masks else None)
+                for index, style in found
+            ]
+            ways = [[style] for style in placed] if each else [placed]
+            for (index, _), way in zip(found, ways, strict=False):
+                name = job.output
+                if each:
+                    name = name.with_name(f"{name.stem}-{paths[index].stem}{name.suffix}")
+                result = transfer(picture, way, codec, chosen, strength=strength, tile=tile)
+                write_picture(result, name, inputs=[*inputs, job.content])
+                say(f"{job.content} → {name} ({duration(time.perf_counter() - start)})")
+
+        failed = run(work, planned, complain)
+    if failed and len(planned) > 1:
+        complain(f"{failed} of {len(planned)} pictures could not be done; the others are in {output}")
+    if failed or broken:
+        raise typer.Exit(FAILED)
+
+
+@stylize.command()
+def train_codec(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the weights.", show_default=False)],
+    seed: Annotated[int, typer.Option(help="Of what is random: patches, and where searches start.")] = 0,
+) -> None:
+    """Make the small encoders and decoders that come with eigengrad, from freely licensed pictures.
+
+    The pictures are in the packages scikit-image and scikit-learn: nothing is downloaded. It takes less than a minute;
+    what comes with eigengrad was made with the defaults.
+
+    **Example**
+
+    ```
+    eigengrad stylize train-codec -o codec/
+    eigengrad stylize photo.jpg painting.jpg -o out.png --weights codec/
+    ```
+    """
+    with explained():
+        from ..style.codec_training import train_codec as train
+
+        start = time.perf_counter()
+        train(output, seed=seed, progress=say)
+        say(f"written to {output} ({duration(time.perf_counter() - start)})")
+
+
+def _levels(text: str | None, codec: Codec) -> list[int]:
+    """As asked for, or all from deep to shallow."""
+    if text is None:
+        return sorted(codec.levels, reverse=True)
+    try:
+        levels = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--levels: expected numbers with commas between them, such as 3,2,1; got {text!r}") from None
+    for level in levels:
+        codec.require(level)
+    return levels
+
+
+def _shares(text: str | None, count: int) -> list[float]:
+    """One for each style."""
+    if text is None:
+        return [1.0] * count
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--blend: expected numbers with commas between them, such as 3,1; got {text!r}") from None
+    if len(shares) != count or not all(0 < share < float("inf") for share in shares):
+        raise ValueError(f"--blend: expected a positive number for each of the {count} styles; got {text!r}")
+    return shares
+
+
+def _style_files(styles: list[Path]) -> tuple[list[Path], set[Path]]:
+    """The files; and those of them that come from a folder, which can be done without."""
+    from ..style.images import PictureError, find_pictures
+
+    files: list[Path] = []
+    optional: set[Path] = set()
+    for path in styles:
+        if path.is_dir():
+            found = find_pictures(path)
+            if not found:
+                raise PictureError(f"{path}: there are no pictures in this folder")
+            optional.update(found)
+            files += found
+        else:
+            files.append(path)
+    return files, optional
+
+
+def _style(
+    path: Path, codec: Codec, levels: list[int], groups: int, smooth: bool, size: int | None, tile: int
+) -> Style:
+    from ..style.images import read_picture
+    from ..style.stylize import Style
+
+    return Style.of(_scaled(read_picture(path), size), codec, levels, groups=groups, smooth=smooth, tile=tile)
+
+
+def _scaled(picture: Picture, size: int | None) -> Picture:
+    return picture if size is None else picture.scaled(size)
