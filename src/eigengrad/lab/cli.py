@@ -18,6 +18,7 @@ from .commands.stylize import stylize
 from .commands.sweep import sweep
 from .commands.terminal import INTERRUPTED
 from .commands.train import train
+from .commands.translate import translate
 
 __all__ = ["app", "main"]
 
@@ -31,6 +32,7 @@ app.command()(reproduce)
 app.command()(bench)
 app.command()(color)
 app.add_typer(stylize)
+app.add_typer(translate, name="translate")
 
 
 def _version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..._arguments import require_integer
 from ...errors import choose
-from ..training import Config, Result
+from ..training import Result, Settings
 from ..training.files import make_folder
 from .board import Board
 from .grid import Grid
@@ -26,7 +26,7 @@ BACKENDS: dict[str, Backend] = {"local": run_locally, "ray": run_on_ray}
 
 
 def sweep(
-    configs: Sequence[Config],
+    configs: Sequence[Settings],
     directory: Path | str,
     *,
     backend: str = "local",

@@ -19,6 +19,7 @@ import torch
 
 from ..training.environment import available_cores
 from ..training.reporter import Snapshot
+from .kinds import described
 from .run import Run, Watcher
 
 __all__ = ["budget", "run_locally"]
@@ -85,10 +86,10 @@ class _Worker:
     def give(self, run: Run) -> None:
         """Let it carry out a run."""
         assert self.process.stdin is not None
-        config = run.config.replace(threads=self.threads).to_dict()
+        order = described(run.config.replace(threads=self.threads))
         self.run = run
         with contextlib.suppress(BrokenPipeError):  # its end is about to be noticed
-            self.process.stdin.write(json.dumps({"directory": str(run.directory.resolve()), "config": config}) + "\n")
+            self.process.stdin.write(json.dumps({"directory": str(run.directory.resolve()), "run": order}) + "\n")
             self.process.stdin.flush()
 
     def dismiss(self) -> None:

@@ -10,10 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..training import Config, Result, train
+from ..training import Result
 from ..training.files import make_folder
 from ..training.reporter import Pace, Silent, Snapshot
 from ..training.result import RESULT_FILE
+from .kinds import carry_out, described
 from .run import Run, Watcher
 
 __all__ = ["run_on_ray"]
@@ -82,12 +83,12 @@ class _Cluster:
             raise
 
     def _start(self, run: Run) -> None:
-        config = run.config.replace(threads=self.threads).to_dict()
-        self.working[self.carry_out.remote(config, str(run.directory.resolve()), self.progress)] = run
+        order = described(run.config.replace(threads=self.threads))
+        self.working[self.carry_out.remote(order, str(run.directory.resolve()), self.progress)] = run
 
     def _collect(self, reference: Any, run: Run) -> None:
         try:
-            result = Result.from_dict(self.ray.get(reference))
+            result = Result.from_dict(self.ray.get(reference), type(run.config))
         except self.ray.exceptions.RayTaskError as error:
             self.watcher.crashed(run, f"{type(error.cause).__name__}: {error.cause}")
         except self.ray.exceptions.RayError as error:
@@ -131,6 +132,6 @@ class _Wire(Silent):
             self._progress.report.remote(self._key, asdict(snapshot))
 
 
-def _carry_out(config: dict[str, Any], directory: str, progress: Any) -> dict[str, Any]:
+def _carry_out(order: dict[str, Any], directory: str, progress: Any) -> dict[str, Any]:
     """One run, on a node of the cluster."""
-    return train(Config.from_dict(config), directory, progress=_Wire(Path(directory).name, progress)).to_dict()
+    return carry_out(order, directory, _Wire(Path(directory).name, progress)).to_dict()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..training.config import Config
 from ..training.reporter import Snapshot
 from ..training.result import RESULT_FILE, Result
+from ..training.settings import Settings
 
 __all__ = ["Backend", "Run", "SweepError", "Watcher"]
 
@@ -18,7 +18,7 @@ __all__ = ["Backend", "Run", "SweepError", "Watcher"]
 class Run:
     """A configuration and its folder."""
 
-    config: Config
+    config: Settings
     directory: Path
 
     @property
@@ -30,7 +30,7 @@ class Run:
         """Its result, if it has ended."""
         if not (self.directory / RESULT_FILE).exists():
             return None
-        return Result.load(self.directory)
+        return Result.load(self.directory, type(self.config))
 
 
 class Watcher(Protocol):

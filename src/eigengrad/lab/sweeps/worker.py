@@ -18,9 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..training import Config, train
 from ..training.files import make_folder
 from ..training.reporter import Silent, Snapshot
+from .kinds import carry_out
 
 __all__ = ["main"]
 
@@ -67,7 +67,7 @@ def _carry_out(order: dict[str, Any], answer: Callable[..., None]) -> dict[str, 
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        train(Config.from_dict(order["config"]), directory, progress=_Wire(answer))
+        carry_out(order["run"], directory, _Wire(answer))
     except Exception as error:  # the next run may be luckier
         traceback.print_exc()
         return {"kind": "crashed", "reason": f"{type(error).__name__}: {error}"}

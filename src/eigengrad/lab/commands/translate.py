@@ -1,0 +1,252 @@
+"""``eigengrad translate``: train a network that paints, and let it paint."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .terminal import FAILED, complain, duration, explained, say
+
+if TYPE_CHECKING:
+    from ..style.batch import Job
+    from ..style.images import Picture
+    from ..style.translation import TranslationConfig
+
+__all__ = ["translate"]
+
+translate = typer.Typer(
+    no_args_is_help=True,
+    help="Photographs into paintings: train a network (`train`), and let it paint (`apply`).",
+    rich_markup_mode="markdown",
+)
+
+_DATA, _NETWORK, _WCT, _SCHEDULE, _RUN = "Data", "Network", "Whitening and colouring", "Training", "The run"
+
+
+def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+
+
+@translate.command()
+def train(
+    domain_a: Annotated[Path, _option("Folder with pictures of the one domain, such as photographs.", _DATA)],
+    domain_b: Annotated[Path, _option("Folder with pictures of the other, such as paintings.", _DATA)],
+    image_size: Annotated[int | None, _option("Side of the pictures in pixels. Paper: 216.", _DATA)] = None,
+    wct: Annotated[
+        str | None,
+        _option("svd (Taylor; the default), exact (ours), clip, pi (power iteration), gd (learned).", _WCT),
+    ] = None,
+    group_size: Annotated[int | None, _option("Channels decorrelated together. Paper: 32.", _WCT)] = None,
+    degree: Annotated[int | None, _option("K of svd. Paper: 9.", _WCT)] = None,
+    eps: Annotated[float | None, _option("ε, added to the covariances. Paper: 0.01.", _WCT)] = None,
+    width: Annotated[
+        int | None, _option("Channels of the first layer; the features have 4 times as many. Paper: 64.", _NETWORK)
+    ] = None,
+    critic_width: Annotated[int | None, _option("The same of the discriminators. Paper: 64.", _NETWORK)] = None,
+    blocks: Annotated[int | None, _option("Residual blocks of encoder and generator. Paper: 4.", _NETWORK)] = None,
+    style_reductions: Annotated[
+        int | None, _option("Halvings of the map of the style. Paper: 2; fewer for small pictures.", _NETWORK)
+    ] = None,
+    iterations: Annotated[int | None, _option("Steps. Paper: 200,000.", _SCHEDULE)] = None,
+    batch_size: Annotated[int | None, _option("Pictures of each domain a step. Paper: 4.", _SCHEDULE)] = None,
+    lr: Annotated[float | None, _option("Learning rate of Adam. Paper: 0.0001.", _SCHEDULE)] = None,
+    decay_from: Annotated[int | None, _option("Steps until the learning rate falls: 100,000.", _SCHEDULE)] = None,
+    decay_every: Annotated[int | None, _option("Then it is halved every so many. Paper: 10,000.", _SCHEDULE)] = None,
+    evaluate_every: Annotated[int | None, _option("Steps between two evaluations and samples.", _SCHEDULE)] = None,
+    precision: Annotated[str | None, _option("no (float32), bf16, fp16.", _SCHEDULE)] = None,
+    seed: Annotated[int | None, _option("Of weights and order.", _RUN)] = None,
+    threads: Annotated[int | None, _option("CPU threads.", _RUN)] = None,
+    out: Annotated[
+        Path | None, _option("Folder of the run. Default: results/runs/<name of the run>.", _RUN, metavar="DIR")
+    ] = None,
+    checkpoint_steps: Annotated[
+        int | None, _option("Also save every so many steps, besides every evaluation.", _RUN, min=1)
+    ] = None,
+    fresh: Annotated[bool, _option("Start over instead of continuing what is in the folder.", _RUN, "--fresh")] = False,
+    dry_run: Annotated[
+        bool, _option("Say what would be done, and measure how long it would take.", _RUN, "--dry-run")
+    ] = False,
+) -> None:
+    """Train a translation between two folders of pictures, which need not belong together.
+
+    What you do not give is the paper's: its network at 216 pixels, 200,000 steps, for a GPU. Pictures to test with are
+    those of ../test/NAME if a folder is …/train/NAME; otherwise one in ten is kept for that. Pictures that cannot be
+    read are named and left out.
+
+    A run writes result.json, weights, and curves and samples for TensorBoard to its folder. Interrupt it at any time:
+    the same command continues it. Several GPUs: accelerate launch -m eigengrad.lab.cli translate train …
+
+    **Examples**
+
+    ```
+    eigengrad translate train --domain-a photos/ --domain-b paintings/ --wct svd
+    eigengrad translate train --domain-a photos/ --domain-b paintings/ --image-size 64 --width 16 --wct exact
+    ```
+    """
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("out", "fresh", "dry_run", "checkpoint_steps") and value is not None
+    }
+    with explained():
+        config = _config(given)
+        directory = out or Path("results") / "runs" / config.key()
+        if dry_run:
+            _plan(config, directory)
+        else:
+            _train(config, directory, fresh, checkpoint_steps)
+
+
+def _config(given: dict[str, Any]) -> TranslationConfig:
+    from ..style.translation import TranslationConfig
+
+    for which in ("a", "b"):
+        folder = given[f"domain_{which}"]
+        if not folder.is_dir():
+            raise NotADirectoryError(f"--domain-{which}: {folder} is not a folder; expected one with pictures")
+        folder = folder.resolve()
+        given |= {f"domain_{which}": folder.name or "root", f"folder_{which}": str(folder)}
+    return TranslationConfig(**given)
+
+
+def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_steps: int | None) -> None:
+    from ..style.translation import train as run
+
+    say(f"{config.key()} in {directory}")
+    with _named():
+        result = run(config, directory, resume=not fresh, checkpoint_steps=checkpoint_steps)
+    if result.failure is not None:
+        complain(f"the run failed: {result.failure.message}")
+        raise typer.Exit(FAILED)
+    say(
+        f"{result.steps:,} steps in {duration(result.seconds)}; test pictures come back from the other domain with a "
+        f"mean error of {100 * (result.last_error or 0):.1f} % of the range. Written to {directory}"
+    )
+
+
+def _plan(config: TranslationConfig, directory: Path) -> None:
+    """Load the pictures, build the networks, and time a step."""
+    from ..style.translation import Translation
+    from ..training import Engine
+    from ..training.health import TrainingFailedError
+
+    engine = Engine(config.precision)
+    with _named():
+        task = Translation(config, engine)
+    engine.prepare(task)
+    times, trouble = [], ""
+    for batch in itertools.islice(engine.batches(task.epoch_batches(0)), 3):
+        start = time.perf_counter()
+        try:
+            task.step(batch)
+        except TrainingFailedError as error:
+            trouble = f" Beware: {error}."
+        times.append(time.perf_counter() - start)
+    step = min(times)  # the first ones allocate and compile
+    for name, value in config.influences().items():
+        say(f"  {name:<21} {value}")
+    say(f"  folder                {directory}")
+    say(
+        f"{config.iterations:,} steps; {len(task.a.train)} and {len(task.b.train)} pictures to train with, "
+        f"{len(task.a.test)} and {len(task.b.test)} to test. A step takes {1e3 * step:.0f} ms here.\n"
+        f"estimated time: {duration(config.iterations * step)}.{trouble} Nothing was written."
+    )
+
+
+@translate.command()
+def apply(
+    content: Annotated[Path, typer.Argument(help="A picture, or a folder of them.", show_default=False)],
+    checkpoint: Annotated[
+        Path, typer.Option(help="Folder of a run of `eigengrad translate train`.", show_default=False)
+    ],
+    style: Annotated[
+        Path,
+        typer.Option(help="A picture of the domain to paint as; or a folder, taken in turn.", show_default=False),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write; a folder, if CONTENT is one.", show_default=False)
+    ],
+    to: Annotated[str, typer.Option(help="The domain to paint as: b, or a for the way back.")] = "b",
+    size: Annotated[
+        int | None,
+        typer.Option(help="Shorter side of the result in pixels. Default: that of the training.", show_default=False),
+    ] = None,
+) -> None:
+    """Paint pictures in the style of others, with a network that was trained.
+
+    Pictures that cannot be read, of the content or of the style, are named, and the others are done.
+
+    **Examples**
+
+    ```
+    eigengrad translate apply photos/ --checkpoint results/runs/photo-vangogh-svd-s0-… --style painting.jpg -o out/
+    eigengrad translate apply photo.jpg --checkpoint RUN --style paintings/ -o out.png --size 216
+    ```
+    """
+    with explained():
+        from ..style.batch import jobs, run
+        from ..style.images import PictureError, read_picture, write_picture
+        from ..style.translation.apply import load_painter
+
+        painter = load_painter(checkpoint)
+        planned = jobs(content, output)
+        styles, broken = _styles(style)
+        if not styles:
+            raise PictureError(f"{style}: no picture of the style can be read")
+        turn = itertools.cycle(styles)
+
+        def work(job: Job) -> None:
+            picture = read_picture(job.content)
+            name, chosen = next(turn)
+            made = painter.paint(picture, chosen, to=to, size=size)
+            write_picture(made, job.output, inputs=[job.content, name])
+            say(f"{job.content} as {name.name} → {job.output}")
+
+        failed = run(work, planned, complain)
+    if failed and len(planned) > 1:
+        complain(f"{failed} of {len(planned)} pictures could not be done; the others are in {output}")
+    if failed or broken:
+        raise typer.Exit(FAILED)
+
+
+def _styles(place: Path) -> tuple[list[tuple[Path, Picture]], int]:
+    """The pictures of the style, and how many of them cannot be read."""
+    from ..style.images import PictureError, find_pictures, read_picture
+
+    paths = find_pictures(place) if place.is_dir() else [place]
+    found, broken = [], 0
+    for path in paths:
+        try:
+            found.append((path, read_picture(path)))
+        except PictureError as error:
+            if len(paths) == 1:
+                raise
+            complain(f"left out: {error}")
+            broken += 1
+    return found, broken
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Around the reading of folders: each broken picture is named in a line, without the place in our code."""
+    from ..style.translation.domains import BrokenPictureWarning
+
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, BrokenPictureWarning):
+                complain(str(message))
+            else:
+                before(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", BrokenPictureWarning)
+        yield

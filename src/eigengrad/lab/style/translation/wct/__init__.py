@@ -1,0 +1,46 @@
+"""Whitening and colouring under one interface: learned, or by decomposition with one of several gradients.
+
+To add one, write a :class:`~eigengrad.lab.style.translation.wct.transfer.Transfer` and name it in :data:`VARIANTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .....errors import choose
+from .....gradients import Clip, PowerIteration, Taylor
+from .learned import LearnedTransfer
+from .spectral import SpectralTransfer
+from .transfer import Transfer
+
+__all__ = ["VARIANTS", "LearnedTransfer", "SpectralTransfer", "Transfer", "transfer"]
+
+#: Name → a step for (channels, channels a group, ε, degree K).
+VARIANTS: dict[str, Callable[[int, int, float, int], Transfer]] = {
+    "gd": lambda channels, size, eps, degree: LearnedTransfer(channels, size),
+    "clip": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient=Clip()),
+    "pi": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient=PowerIteration()),
+    "svd": lambda channels, size, eps, degree: SpectralTransfer(
+        channels, size, eps=eps, gradient=Taylor(degree=degree, eps=eps)
+    ),
+    "exact": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient="exact"),
+}
+
+
+def transfer(name: str, channels: int, *, group_size: int = 32, eps: float = 0.01, degree: int = 9) -> Transfer:
+    """One step of whitening and colouring.
+
+    Args:
+        name: "gd" (learned, GD-WCT), "clip" (Clip-WCT), "pi" (PI-WCT, 19 power iterations), "svd" (SVD-WCT: Taylor),
+            "exact" (ours: the exact derivative of the matrix functions).
+        channels: of content and style.
+        group_size: channels that are whitened and coloured together; divides ``channels``.
+        eps: added to the covariances.
+        degree: K of "svd".
+
+    >>> transfer("svd", 256).groups
+    8
+    """
+    if name not in VARIANTS:
+        raise choose("wct", name, VARIANTS)
+    return VARIANTS[name](channels, group_size, eps, degree)

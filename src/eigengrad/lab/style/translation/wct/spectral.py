@@ -1,0 +1,80 @@
+"""Whitening and colouring by decomposition of the covariances."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ....._inputs import full_precision
+from .....eigh import eigh
+from .....gradients import GradientRule, PowerIteration
+from .....nn.covariance import add_to_diagonal, covariance
+from .....nn.whiten_color import whiten_color
+from .transfer import Transfer, grouped
+
+__all__ = ["SpectralTransfer"]
+
+
+class SpectralTransfer(Transfer):
+    """y = α [ (Σ_s + εI)^½ (Σ_c + εI)^(−½) (x − μ_c) + μ_s ] + (1 − α) x, group by group, sample by sample.
+
+    Σ_s and μ_s are the covariance and mean, over its positions, of the style after a perceptron of this step's own that
+    works on each position. With "exact" the matrix functions are differentiated as such; with a rule, the gradient
+    goes through the eigenvectors of Σ + εI, as in the paper. :class:`~eigengrad.PowerIteration` is SVD-PI as it was
+    proposed: its deflation is part of the forward pass too, and drops what its stopping conditions drop.
+
+    Args:
+        channels, group_size: see :class:`Transfer`.
+        eps: ε.
+        gradient: "exact", or a rule.
+    """
+
+    def __init__(
+        self, channels: int, group_size: int, *, eps: float = 0.01, gradient: str | GradientRule = "exact"
+    ) -> None:
+        super().__init__(channels, group_size)
+        self.eps, self.gradient = eps, gradient
+        self.perceptron = nn.Sequential(
+            nn.Conv2d(channels, channels, 1), nn.LeakyReLU(0.01), nn.Conv2d(channels, channels, 1)
+        )
+
+    def forward(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
+        """The coloured content; nothing has to be made small."""
+        if style.shape[-2] * style.shape[-1] < 2:
+            raise ValueError(
+                f"{type(self).__name__}: style must have at least 2 positions to take a covariance of; got "
+                f"{tuple(style.shape)}. Pass the features before they are pooled, or of larger pictures"
+            )
+        return self._transferred(content, self.perceptron(style)), content.new_zeros(2)
+
+    def statistics(self, style: Tensor) -> list[Tensor]:
+        """Mean and covariance over the positions."""
+        with full_precision(style):
+            return list(covariance(grouped(style.float(), self.group_size)))
+
+    def _transferred(self, content: Tensor, style: Tensor) -> Tensor:
+        if self.gradient == "exact":
+            return whiten_color(content, style, groups=self.groups, alpha=self.strength, eps=self.eps)
+        with full_precision(content):
+            x, s = (grouped(part.float(), self.group_size) for part in (content, style))
+            (x_mean, x_covariance), (s_mean, s_covariance) = covariance(x), covariance(s)
+            whiten, color = self._matrices(x_covariance, s_covariance)
+            a = self.strength
+            T = a * (color @ whiten) + (1 - a) * torch.eye(self.group_size, dtype=x.dtype, device=x.device)
+            y = T @ (x - x_mean) + (a * s_mean + (1 - a) * x_mean)
+        return y.reshape(content.shape).to(content.dtype)
+
+    def _matrices(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
+        """(Σ_c + εI)^(−½) and (Σ_s + εI)^½, from one batch of decompositions."""
+        rule = self.gradient
+        L, V = eigh(add_to_diagonal(torch.cat([content, style]), self.eps), gradient=rule)
+        if isinstance(rule, PowerIteration):
+            V = V * rule.kept(L.detach(), V.detach()).unsqueeze(-2)
+        L = L.clamp(min=self.eps)
+        power = torch.cat([L[: len(content)].rsqrt(), L[len(content) :].sqrt()])
+        matrices = (V * power.unsqueeze(-2)) @ V.mT
+        return matrices[: len(content)], matrices[len(content) :]
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{super().extra_repr()}, eps={self.eps}, gradient={self.gradient!r}"
