@@ -96,6 +96,20 @@ class TestShipped:
             places = error.unfold(0, 4, 4).unfold(1, 4, 4).mean((0, 1))
             assert float(places.std()) < 0.001
 
+    def test_smoothing_hides_the_grid(self, codec: Codec, photos: list[Picture]) -> None:
+        """In what a soft gradient becomes, nothing should repeat every four pixels; here, in units of 1 of 256."""
+        row, column = torch.meshgrid(torch.linspace(0, 1, 160), torch.linspace(0, 1, 200), indexing="ij")
+        soft = Picture(torch.stack([column, 0.5 + 0.4 * torch.sin(6 * row + 2 * column), 1 - row * column]))
+
+        def grid(smooth: bool) -> float:
+            made = stylize(soft, [Style.of(photos[1], codec, [3], smooth=smooth)], codec, [3]).pixels.mean(0)
+            detail = made - torch.nn.functional.avg_pool2d(made[None, None], 5, 1, 2, count_include_pad=False)[0, 0]
+            squares = detail[8:-8, 8:-8].unfold(0, 8, 8).unfold(1, 8, 8).unflatten(2, (2, 4)).unflatten(4, (2, 4))
+            return 255 / 16 * float(torch.fft.fft2(squares.mean((2, 4))).abs().flatten(2)[..., 1:].mean())
+
+        assert grid(smooth=True) < 0.2
+        assert grid(smooth=True) < 0.4 * grid(smooth=False)
+
     def test_features_of_the_result_are_nearer_to_the_styles(self, codec: Codec, photos: list[Picture]) -> None:
         content, painting = photos
         levels = [3, 2, 1]
@@ -173,6 +187,8 @@ def test_crops_come_from_the_pictures() -> None:
     assert torch.equal(first, second)
 
 
-def test_a_description_with_an_unknown_resampling() -> None:
+def test_a_description_with_wrong_values() -> None:
     with pytest.raises(ValueError, match="resampling is 'pool' or 'fold', not 'stride'"):
         Family.from_json(FAMILY.to_json().replace('"fold"', '"stride"'))
+    with pytest.raises(ValueError, match="shifts is a whole number from 1, not 0"):
+        Family.from_json(FAMILY.to_json().replace('"shifts": 4', '"shifts": 0'))

@@ -92,7 +92,9 @@ def apply(
     style_size: Annotated[
         int | None, _option("The same for the styles: smaller makes finer strokes.", _SIZE, show_default=False)
     ] = None,
-    fast: Annotated[bool, _option("Half the time, with traces of the decoders' grid.", _SIZE, "--fast")] = False,
+    fast: Annotated[
+        bool, _option("Half the time or less, with traces of the decoders' grid.", _SIZE, "--fast")
+    ] = False,
     tile: Annotated[
         int, _option("Pixels a side worked on at once: a matter of memory, not of the result.", _SIZE)
     ] = 1024,

@@ -47,6 +47,7 @@ class Family:
         rectified_output: whether the decoder ends with a rectifier.
         resampling: "pool" takes the largest of 2×2 on the way in and repeats on the way out, as VGG does; "fold" makes
             channels of the 2×2 positions and positions of the channels, so nothing is lost.
+        shifts: over how many positions of the grid of a level :func:`~eigengrad.lab.style.stylize.stylize` averages.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Family:
     color: str | None = None
     rectified_output: bool = False
     resampling: Literal["pool", "fold"] = "pool"
+    shifts: int = 2
 
     @classmethod
     def from_json(cls, text: str) -> Family:
@@ -81,6 +83,8 @@ class Family:
             family.encoder.format(level=1), family.decoder.format(level=1), family.names.format(block=1, index=1)
             if family.resampling not in ("pool", "fold"):
                 raise ValueError(f"resampling is 'pool' or 'fold', not {family.resampling!r}")
+            if not isinstance(family.shifts, int) or family.shifts < 1:
+                raise ValueError(f"shifts is a whole number from 1, not {family.shifts!r}")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ValueError(
                 f"it must have name, blocks, encoder and decoder, as in its documentation: {error}"
@@ -199,11 +203,18 @@ class Chain(nn.Module):
 
 @dataclass(frozen=True)
 class Level:
-    """An encoder with the decoder that inverts it."""
+    """An encoder with the decoder that inverts it.
+
+    Args:
+        encoder, decoder: the layers.
+        channels: of the features.
+        shifts: how many positions of the grid are enough to hide it; see :func:`~eigengrad.lab.style.stylize.stylize`.
+    """
 
     encoder: Chain
     decoder: Chain
     channels: int
+    shifts: int
 
 
 @dataclass(frozen=True)

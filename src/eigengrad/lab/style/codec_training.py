@@ -28,6 +28,7 @@ FAMILY = Family(
     encoder_prefix="encoder.",
     decoder_prefix="decoder{level}.",
     resampling="fold",
+    shifts=4,
 )
 WIDTHS = (24, 36, 128)  # of the blocks; in half precision all weights together are 0.86 MB
 CROPS, SIDE = 96, 96

@@ -94,8 +94,8 @@ def stylize(
     """The content in the style of the styles.
 
     Decoders leave traces of their grid, which the next level takes for texture and amplifies. With ``smooth`` styles
-    every level that has a grid is applied at two positions of it, half a square apart, and averaged. That hides it, and
-    takes twice as long.
+    every level that has a grid is applied at several positions of it, as many as the codec asks for, and averaged. That
+    hides it, and takes as many times as long.
 
     Args:
         content: any size from two squares of the deepest level a side. Its transparency is kept.
@@ -185,10 +185,11 @@ class _Encoding:
 
 
 def _encodings(image: Tensor, level: Level, margin: int, smooth: bool, tile: int) -> list[_Encoding]:
-    """At one position of the grid, or two."""
+    """At one position of the grid, or several along its diagonal."""
     require_integer("stylize", "tile", tile, minimum=1)
     stride = level.encoder.stride
-    offsets = (0, stride // 2) if smooth and stride > 1 else (0,)
+    shifts = min(level.shifts, stride) if smooth else 1
+    offsets = [shift * stride // shifts for shift in range(shifts)]
     size = image.shape[1], image.shape[2]
     return [_Encoding(image, level, Layout(size, stride, offset, tile), margin) for offset in offsets]
 

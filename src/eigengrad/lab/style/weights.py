@@ -107,7 +107,7 @@ def _level(family: Family, number: int, paths: Mapping[str, Path]) -> Level:
             f"{paths['decoder']}: expects {expected[0].in_channels} channels, but {paths['encoder'].name} makes "
             f"{channels}; they are not of the same set"
         )
-    return Level(encoder, decoder, channels)
+    return Level(encoder, decoder, channels, family.shifts)
 
 
 def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path: Path) -> Chain:
