@@ -78,7 +78,7 @@ def apply(
             show_default=False,
         ),
     ] = None,
-    strength: Annotated[float, _option("0 is the content, 1 the full transfer.", _TRANSFER)] = 0.6,
+    strength: Annotated[float, _option("0 is the reconstruction, 1 the full transfer.", _TRANSFER)] = 0.6,
     levels: Annotated[
         str | None,
         _option(
