@@ -6,16 +6,24 @@ into one rounding. Nothing here reorders sums, so that a kernel gives the same b
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
+import hashlib
+import pickle
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numba
 from numba import njit
 from numba.core import event
+from numba.core.caching import FunctionCache
+from numba.core.serialize import dumps
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "inlined"]
 
 _OPTIONS: Any = {
     "nogil": True,
@@ -30,36 +38,110 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 def compiled(kernel: Kernel) -> Kernel:
     """Compile a module-level function on first use; its machine code is kept beside the source or in a user's cache."""
-    try:
-        dispatcher = njit(cache=True, **_OPTIONS)(kernel)
-    except RuntimeError:  # neither place can be written to: compile in every process
-        return njit(**_OPTIONS)(kernel)
-    # numba looks for changes in the kernel's own file only, but what it calls is compiled into it.
-    dispatcher._cache._cache_file._source_stamp = _sources()
+    dispatcher = njit(**_OPTIONS)(kernel)
+    with contextlib.suppress(RuntimeError):  # neither place can be written to: compile in every process
+        dispatcher._cache = _Cache(kernel)
     return dispatcher
 
 
+def inlined(kernel: Kernel) -> Kernel:
+    """Compile a function as a part of its only caller: by itself first, a large one would take as long again."""
+    return njit(inline="always", **_OPTIONS)(kernel)
+
+
+class _Cache(FunctionCache):
+    """The machine code of one kernel on disk. Whatever is wrong there, the kernel is compiled and works."""
+
+    def __init__(self, kernel: Callable[..., Any]) -> None:
+        super().__init__(kernel)
+        self._cache_file = _Files(Path(self.cache_path), f"{kernel.__module__}.{kernel.__qualname__}")
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # a full disk, a folder that is gone
+            super().save_overload(sig, data)
+
+
+class _Files:
+    """One file for each signature and CPU, named after all that it was made from.
+
+    Not numba's index of numbered files: processes that compile at the same time can take one number for different code,
+    a file that was cut short stays an error, and changes are looked for in the kernel's own file only, although what
+    it calls is compiled into it.
+    """
+
+    def __init__(self, folder: Path, kernel: str) -> None:
+        self._folder = folder
+        self._kernel = f"{kernel}.{sys.implementation.cache_tag}-numba-{numba.__version__}"
+
+    def _path(self, key: object) -> Path:
+        return self._folder / f"{self._kernel}.{_sources()}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+
+    def load(self, key: object) -> Any:
+        """What was saved under ``key``; None if there is nothing, or it is damaged."""
+        try:
+            content = self._path(key).read_bytes()
+        except OSError:
+            return None
+        code = content[32:]
+        return pickle.loads(code) if hashlib.sha256(code).digest() == content[:32] else None
+
+    def save(self, key: object, data: object) -> None:
+        """Keep ``data`` for processes to come, in place of what was made from other sources."""
+        path, code = self._path(key), dumps(data)
+        new = path.with_suffix(f".{uuid.uuid4().hex}")
+        try:
+            new.write_bytes(hashlib.sha256(code).digest() + code)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+        for old in self._folder.glob(f"{self._kernel}.*.nbc"):
+            if f".{_sources()}." not in old.name:
+                old.unlink(missing_ok=True)
+
+
 @functools.cache
-def _sources() -> tuple[float, int]:
-    """When the newest of the kernels' files was written, and the size of all."""
-    files = [path.stat() for path in Path(__file__).parent.glob("*.py")]
-    return max(file.st_mtime for file in files), sum(file.st_size for file in files)
+def _sources() -> str:
+    """What stands in all of the kernels' files, as a short digest."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
-class _Note(event.Listener):
-    """Says, the first time that a kernel of ours is compiled in this process, why the call takes seconds."""
+class _Compilation(event.Listener):
+    """Around each compilation of a kernel: says, the first time in a process, why the call takes seconds.
+
+    Keeps Python's search for unreachable objects out of it as well, which would take a fifth of the time: the compiler
+    makes millions of objects, and all those of torch are looked at each time.
+    """
 
     def __init__(self) -> None:
-        self.said = False
+        self._said = False
+        self._depth = 0  # kernels call kernels
+        self._collecting = False
 
     def on_start(self, event: Any) -> None:
-        ours = event.data["dispatcher"].py_func.__module__.startswith(__package__)
-        if ours and not self.said:
-            self.said = True
+        if not _ours(event):
+            return
+        if not self._said:
+            self._said = True
             print("eigengrad: compiling kernels for this CPU (once: later processes reuse them)", file=sys.stderr)
+        if self._depth == 0:
+            self._collecting = gc.isenabled()
+            gc.disable()
+        self._depth += 1
 
     def on_end(self, event: Any) -> None:
-        """There is nothing to say."""
+        if not _ours(event):
+            return
+        self._depth -= 1
+        if self._depth == 0 and self._collecting:
+            gc.enable()
 
 
-event.register("numba:compile", _Note())
+def _ours(event: Any) -> bool:
+    module: str = event.data["dispatcher"].py_func.__module__
+    return module.startswith(__package__)
+
+
+event.register("numba:compile", _Compilation())

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, inlined
 from .eigh_lanes import iterate
 from .householder import read_square, reflect, tridiagonalise
 from .secular import roots, unit_vectors
@@ -39,7 +39,7 @@ __all__ = ["eigh_divided"]
 _LEAF = 8
 
 
-@compiled
+@inlined
 def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≥ 2.
 
@@ -114,8 +114,8 @@ def _solve_leaves(
     zero, one = splat(double, 0.0), splat(double, 1.0)
     values, couplings = scratch[: _LEAF * D], scratch[_LEAF * D : 2 * _LEAF * D]
     vectors = scratch[2 * _LEAF * D :]
-    size = 0
-    for c in range(count):
+    size = cuts[1]
+    for c in range(1, count):
         size = max(size, cuts[c + 1] - cuts[c])
     converged = True
     for group in range(0, count, D):
@@ -193,7 +193,8 @@ def _merge(
     for t in range(m - k):
         values[low + k + t] = squares[t]
     _sort(values, order, low, m)
-    _multiply(lanes, half, here, low * span, U, 0, m, there, low * span)
+    top: Any = np.int64(0)  # as a literal it would be a type of its own, for which all is compiled again
+    _multiply(lanes, half, here, low * span, U, top, m, there, low * span)
     _multiply(lanes, m - half, here, middle * span, U, half, m, there, low * span)
 
 

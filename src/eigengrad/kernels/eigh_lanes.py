@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, inlined
 from .lanes import deinterleave_sorted, interleave, normalise
 from .ql import SWEEPS, find_blocks, finish_sweep, rotate, start_sweep
 from .vectors import (
@@ -33,7 +33,7 @@ from .vectors import (
 __all__ = ["eigh_lanes", "iterate"]
 
 
-@compiled
+@inlined
 def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≥ 2.
 
@@ -230,7 +230,7 @@ def iterate(lanes: Any, n: int, diagonal: Any, off: Any, v: Any, epsilon: float)
     A rotation is applied while the next one is computed: the chain is latency, the application is throughput.
     """
     row = n * width(lanes)
-    start = 0
+    start: Any = np.int64(0)  # a literal 0 would be a type of its own, and what is called compiled for it as well
     for sweep in range(SWEEPS * n):
         start_row, shift = find_blocks(lanes, diagonal, off, start, n, sweep == 0, epsilon)
         if start_row < 0:

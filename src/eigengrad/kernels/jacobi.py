@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, inlined
 from .lanes import interleave, normalise
 from .vectors import (
     absolute,
@@ -76,7 +76,7 @@ def _order(x: Any, y: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any,
     )  # fmt: skip
 
 
-@compiled
+@inlined
 def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≤ 4.
 

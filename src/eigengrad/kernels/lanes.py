@@ -116,7 +116,7 @@ def deinterleave_sorted(
     for k in range(n):
         x, rank = load(lanes, values, k * W), zero
         for j in range(k):
-            rank = rank + select(load(lanes, values, j * W) <= x, one, zero)
+            rank = rank + select(~(load(lanes, values, j * W) > x), one, zero)
         for j in range(k + 1, n):
             rank = rank + select(load(lanes, values, j * W) < x, one, zero)
         store(ranks, k * W, rank)

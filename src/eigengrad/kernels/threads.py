@@ -8,6 +8,7 @@ callers stay on one thread below ten times that.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -21,19 +22,27 @@ __all__ = ["parallel", "shares"]
 
 
 class _Task:
-    """One call for a worker, and a lock that is released when its result is there."""
+    """One call, done by whichever thread takes it first: a worker, or the caller if they are all busy."""
 
-    __slots__ = ("arguments", "done", "error", "finished", "kernel", "result")
+    __slots__ = ("arguments", "done", "error", "finished", "kernel", "result", "taker")
 
     def __init__(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.kernel, self.arguments = kernel, arguments
+        self.taker: dict[None, int] = {}
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
         self.done = threading.Lock()
         self.done.acquire()
 
+    def take(self) -> bool:
+        """Whether it belongs to this thread, which it does from now on if it was nobody's."""
+        me = threading.get_ident()
+        return self.taker.setdefault(None, me) == me  # one step, which no interruption can cut in two
+
     def run(self) -> None:
+        if not self.take():
+            return
         try:
             self.result = self.kernel(*self.arguments)
         except BaseException as error:  # reaches the caller, not the worker's end
@@ -48,14 +57,17 @@ class _Task:
 
 
 def _wait(tasks: Sequence[_Task]) -> None:
-    """Until all have finished, whatever happens: they use the caller's memory. An interruption is raised after that."""
+    """Until no other thread works on any of them, or will: they use the caller's memory. Interruptions come after."""
     interruption: BaseException | None = None
-    for task in tasks:
-        while not task.finished:
-            try:
-                task.done.acquire()
-            except BaseException as error:  # Ctrl-C
-                interruption = error
+    waiting = True
+    while waiting:
+        try:
+            for task in tasks:
+                while not task.finished and not task.take():
+                    task.done.acquire()
+            waiting = False
+        except BaseException as error:  # Ctrl-C
+            interruption = error
     if interruption is not None:
         raise interruption
 
@@ -69,7 +81,7 @@ class _Pool:
         self.growing = threading.Lock()
 
     def grow(self, size: int) -> None:
-        with self.growing:
+        with self.growing, contextlib.suppress(RuntimeError):  # no more threads to be had: the caller works alone
             while self.size < size:
                 threading.Thread(target=self._work, name="eigengrad", daemon=True).start()
                 self.size += 1
@@ -100,10 +112,12 @@ def parallel(kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> li
     if pool.size < len(parts) - 1:
         pool.grow(len(parts) - 1)
     tasks = [_Task(kernel, part) for part in parts[1:]]
-    for task in tasks:
-        pool.tasks.put(task)
     try:
+        for task in tasks:
+            pool.tasks.put(task)
         first = kernel(*parts[0])
+        for task in tasks:
+            task.run()
     finally:
         _wait(tasks)
     return [first, *(task.outcome() for task in tasks)]

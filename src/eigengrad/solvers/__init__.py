@@ -18,7 +18,7 @@ from .._inputs import is_concrete, real_dtype
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, choose, first_index
 from . import batched, lapack
 
-__all__ = ["DRIVERS", "Driver", "eigh", "require_finite", "resolve", "svd"]
+__all__ = ["DRIVERS", "Driver", "eigh", "name_non_finite", "once_more", "require_finite", "resolve", "svd"]
 
 
 Decomposition = TypeVar("Decomposition", bound=tuple[Tensor, ...])
@@ -57,7 +57,7 @@ def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None, function:
         return solve(A, UPLO)
     except LinAlgError:
         require_finite(function, A, True, UPLO)
-        return _once_more(function, lambda M: lapack.eigh(M, UPLO), A)
+        return once_more(function, lambda M: lapack.eigh(M, UPLO), A)
 
 
 def svd(
@@ -70,16 +70,22 @@ def svd(
         return solve(A, full_matrices)
     except LinAlgError:
         require_finite(function, A, True)
-        return _once_more(function, lambda M: solve(M, full_matrices), A)
+        return once_more(function, lambda M: solve(M, full_matrices), A)
 
 
 def require_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | None = None) -> None:
     """Name the first matrix with NaN or infinity. By default on the CPU only: elsewhere it costs a sync."""
     if wanted is None:
         wanted = A.is_cpu
+    if wanted and is_concrete(A):
+        name_non_finite(function, A, UPLO)
+
+
+def name_non_finite(function: str, A: Tensor, UPLO: str | None) -> None:
+    """The same for numbers that can be looked at."""
     # One sum sees every NaN and infinity; only where it is not finite are the entries looked at, because it
     # may have overflowed, or met a NaN in the triangle that UPLO says is never read.
-    if not wanted or not is_concrete(A) or cmath.isfinite(A.sum().item()):
+    if cmath.isfinite(A.sum().item()):
         return
     read = A if UPLO is None else A.tril() if UPLO == "L" else A.triu()
     bad = ~torch.isfinite(read)
@@ -89,7 +95,7 @@ def require_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | No
         raise NonFiniteError(function, index, int(bad[index].sum()))
 
 
-def _once_more(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
+def once_more(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
     """After a failure to converge: again in float64, and if that fails too, say which matrix."""
     wide = A.to(torch.complex128 if A.is_complex() else torch.float64)
     try:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import is_concrete
+from .._inputs import is_concrete, real_dtype
 from ..errors import LinAlgError
 from ..kernels import threads
 from . import lapack
@@ -31,13 +31,17 @@ _PARALLEL = 100.0  # microseconds of work from which a second thread pays
 
 def suits(A: Tensor) -> bool:
     """Whether the kernels can decompose ``A``, and are faster than LAPACK."""
+    return _apply_to(A) and (is_concrete(A) or torch.compiler.is_compiling())
+
+
+def _apply_to(A: Tensor) -> bool:
     n, count = A.shape[-1], A.numel()
     return (
         A.is_cpu
         and A.dtype in kernels.REAL
+        and kernels.available()
         and 0 < n <= _LARGEST
         and count > (0 if n <= _ALONE else n * n)
-        and (is_concrete(A) or torch.compiler.is_compiling())
     )
 
 
@@ -46,6 +50,10 @@ def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         L, V = _eigh_operator(A, UPLO)
         return L, V
+    return _decompose(A, UPLO)
+
+
+def _decompose(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     M = (A if UPLO == "L" else A.mT).contiguous()
     if M.is_neg() or not M.data_ptr():  # views that negate what is in memory, and zeros that have none
         M = M.clone()
@@ -105,12 +113,23 @@ def _strides(shape: torch.Size) -> tuple[int, ...]:
 
 @torch.library.custom_op("eigengrad::eigh", mutates_args=())
 def _eigh_operator(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
-    """What the compiler sees of the kernels: an operator that it does not look into."""
-    from . import eigh as checked
+    """What the compiler sees of the kernels: an operator that it does not look into.
 
-    return checked(A, UPLO, "batched", None)
+    Here are numbers to compute with, although ``torch.compiler.is_compiling`` may hold: it does for all threads while
+    one of them compiles, and while the compiler folds constants.
+    """
+    from . import name_non_finite, once_more
+
+    kernels_apply = _apply_to(A)  # a saved program may run where they do not
+    if not kernels_apply and A.is_cpu:
+        name_non_finite("eigh", A, UPLO)
+    try:
+        return _decompose(A, UPLO) if kernels_apply else lapack.eigh(A, UPLO)
+    except LinAlgError:
+        name_non_finite("eigh", A, UPLO)
+        return once_more("eigh", lambda M: lapack.eigh(M, UPLO), A)
 
 
 @_eigh_operator.register_fake
 def _(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
-    return A.new_empty(A.shape[:-1]), A.new_empty_strided(A.shape, _strides(A.shape))
+    return A.new_empty(A.shape[:-1], dtype=real_dtype(A.dtype)), A.new_empty_strided(A.shape, _strides(A.shape))
