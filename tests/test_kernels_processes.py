@@ -1,0 +1,499 @@
+"""The compiled kernels in processes of their own: other CPUs, forks, many threads, caches in every condition."""
+
+import contextlib
+import gc
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import eigengrad as eg
+from eigengrad.kernels import threads
+from eigengrad.solvers import batched
+from eigengrad.testing import decomposition_errors, hard_matrices
+
+pytest.importorskip("numba")
+from numba import njit
+from numba.core.errors import NumbaError
+
+from eigengrad.kernels import compiled
+
+NOTE = "eigengrad: compiling kernels for this CPU"
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks and reads /proc")
+
+
+def run(script, *, cache=None, check=True, **environment):
+    """The script in a new process; what it printed."""
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    if cache is not None:
+        variables["NUMBA_CACHE_DIR"] = str(cache)
+    command = [sys.executable, "-c", "import torch\ntorch.set_num_threads(1)\n" + textwrap.dedent(script)]
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=900)
+    assert not check or result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def spread(n, dtype=torch.float32):
+    """A batch that is worth a second thread."""
+    batch = 64
+    while batched._plan(torch.Size([batch, n, n]), dtype).short:
+        batch *= 2
+    A = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    return A @ A.mT
+
+
+# Narrower CPUs ------------------------------------------------------------------------------------------------------
+
+#: What numba is told about the CPU, and the bytes of a vector that this must lead to.
+CPUS = {
+    "haswell": (32, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+sse2,+sse4.2,+avx,+avx2,+fma"}),
+    "sse2": (16, {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}),
+    "generic": (16, {"NUMBA_CPU_NAME": "generic"}),
+}
+x86 = pytest.mark.skipif(not hasattr(os, "uname") or os.uname().machine != "x86_64", reason="names CPUs of this family")
+
+
+def accuracy_on(cpu, cache, cases):
+    """Decompose hard matrices on a lesser CPU, by (kernel, type, sizes); accuracy, neighbours and NaN are checked."""
+    width, environment = CPUS[cpu]
+    result = run(
+        f"""
+        import eigengrad as eg
+        from eigengrad import kernels
+        from eigengrad.kernels import vectors
+        from eigengrad.testing import decomposition_errors, hard_matrices
+
+        assert (vectors.BYTES, vectors.AVX512) == ({width}, False), vectors.BYTES
+        for kernel, name, sizes in {cases!r}:
+            dtype = getattr(torch, name)
+            solve = getattr(kernels.eigensolvers(dtype), kernel)
+            for n in sizes:
+                A = torch.stack(list(hard_matrices(n, dtype, torch.Generator().manual_seed(n)).values()))
+                A = torch.cat([A, A[:3]])
+                L, V = torch.empty(A.shape[:-1], dtype=dtype), torch.empty_like(A)
+                places = A.data_ptr(), L.data_ptr(), V.data_ptr()
+                assert solve(*places, 0, len(A), n) == 0
+                ours = [error.max() for error in decomposition_errors(A, L, V.mT)]
+                lapack = [error.max() for error in decomposition_errors(A, *torch.linalg.eigh(A))]
+                assert all(x <= 2 * y for x, y in zip(ours, lapack)), (kernel, name, n, ours, lapack)
+                assert (L.diff(dim=-1) >= 0).all()
+                all_L, all_V = L.clone(), V.clone()
+                L[-3:], V[-3:] = 0, 0
+                assert solve(*places, len(A) - 3, len(A), n) == 0
+                assert torch.equal(L, all_L) and torch.equal(V, all_V)
+                A[1, n - 1, 0] = torch.nan
+                assert solve(*places, 0, len(A), n) == 1
+                assert (torch.ones(4) * 1e-40 * 0.5 > 0).all()
+        print("done")
+        """,
+        cache=cache,
+        **environment,
+    )
+    assert result.stdout == "done\n"
+
+
+@x86
+def test_vectors_of_eight_floats(tmp_path):
+    accuracy_on("haswell", tmp_path, [("jacobi", "float32", [1, 3, 4])])
+
+
+@x86
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_every_kernel_on_narrower_vectors(cpu, name, tmp_path):
+    accuracy_on(
+        cpu,
+        tmp_path,
+        [("jacobi", name, [1, 2, 3, 4]), ("lanes", name, [2, 8, 15, 24, 33]), ("divided", name, [17, 33, 64, 70])],
+    )
+
+
+# The cache ----------------------------------------------------------------------------------------------------------
+
+#: A small function in four signatures, each of which is kept in a file: the large kernels are kept the same way.
+SMALL = """
+    from numba import types
+    from eigengrad.kernels import arrays
+    for first in (types.int32, types.int64):
+        for second in (types.int32, types.int64):
+            arrays.rounded.compile((first, second))
+    assert arrays.rounded(17, 8) == 24
+"""
+
+
+def files(folder):
+    return sorted(path for path in Path(folder).rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A cache that one process has filled, and what that process said."""
+    folder = tmp_path_factory.mktemp("filled")
+    return folder, run(SMALL, cache=folder).stderr
+
+
+@pytest.fixture
+def cache(filled, tmp_path):
+    """A copy of that cache."""
+    return shutil.copytree(filled[0], tmp_path / "cache")
+
+
+def test_the_first_process_says_that_it_compiles_and_later_ones_do_not(filled):
+    folder, said = filled
+    assert said.count(NOTE) == 1
+    assert len(files(folder)) == 4
+    before = {path: path.stat().st_mtime_ns for path in files(folder)}
+    assert NOTE not in run(SMALL, cache=folder).stderr
+    assert {path: path.stat().st_mtime_ns for path in files(folder)} == before
+
+
+def test_damaged_files_are_compiled_and_written_anew(cache):
+    paths = files(cache)
+    sizes = [path.stat().st_size for path in paths]
+    whole = paths[0].read_bytes()
+    paths[0].write_bytes(b"")
+    paths[1].write_bytes(paths[1].read_bytes()[:1000])
+    content = bytearray(paths[2].read_bytes())
+    content[len(content) // 2] ^= 1
+    paths[2].write_bytes(content)
+    paths[3].write_bytes(whole[:32] + b"not a pickle")
+    assert NOTE in run(SMALL, cache=cache).stderr
+    assert [path.stat().st_size for path in files(cache)] == pytest.approx(sizes, rel=0.01)
+    assert files(cache) == paths
+    assert all(hashlib.sha256(path.read_bytes()[32:]).digest() == path.read_bytes()[:32] for path in paths)
+
+
+def test_code_of_other_sources_is_neither_used_nor_kept(cache):
+    path = files(cache)[0]
+    kernel, sources, key, _ = path.name.rsplit(".", 3)
+    path.rename(path.with_name(f"{kernel}.{'0' * len(sources)}.{key}.nbc"))
+    other = path.with_name(f"{kernel.replace('cpython', 'pypy')}.{'0' * len(sources)}.{key}.nbc")
+    other.write_bytes(b"of another Python")
+    assert NOTE in run(SMALL, cache=cache).stderr
+    assert path in files(cache)
+    assert other in files(cache)
+    assert len(files(cache)) == 5
+
+
+def test_processes_that_compile_at_the_same_time_do_not_take_each_others_files(tmp_path):
+    one, two = compiled._Files(tmp_path, "kernel"), compiled._Files(tmp_path, "kernel")
+    assert one.load("float32") is None
+    assert two.load("float64") is None
+    one.save("float32", {"code": 32})
+    two.save("float64", {"code": 64})
+    for store in (one, two, compiled._Files(tmp_path, "kernel")):
+        assert store.load("float32") == {"code": 32}
+        assert store.load("float64") == {"code": 64}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_no_error(tmp_path):
+    script = """
+    import pathlib
+    write = pathlib.Path.write_bytes
+    pathlib.Path.write_bytes = lambda path, data: write(pathlib.Path("/dev/full"), data)  # fails as a full disk does
+    """
+    assert NOTE in run(textwrap.dedent(script) + textwrap.dedent(SMALL), cache=tmp_path).stderr
+    assert not files(tmp_path)
+
+
+def install(folder):
+    """A copy of the package that nobody may write to."""
+    package = Path(eg.__file__).parent
+    for source in package.rglob("*.py"):
+        if "lab" not in source.relative_to(package).parts:
+            target = folder / "eigengrad" / source.relative_to(package)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    for path in [*folder.rglob("*"), folder]:
+        path.chmod(0o555)
+
+
+#: Root may write anywhere: so the script gives that up, after importing what root alone may be able to read.
+ORDINARY = """
+    import os, sys
+    import numba, numba.core.caching, numpy
+    numba.njit(lambda x: x)(1)
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    assert not os.access({folder!r}, os.W_OK)
+    sys.path.insert(0, {folder!r})
+    import eigengrad
+    assert eigengrad.__file__.startswith({folder!r}), eigengrad.__file__
+"""
+
+
+@linux
+@pytest.mark.parametrize("writable", [True, False])
+def test_an_installation_that_nobody_may_write_to(tmp_path, writable):
+    """Its code is kept in the user's cache; where that cannot be written to either, it is compiled every time."""
+    for folder in (tmp_path, *tmp_path.parents):  # pytest keeps its folders to their owner
+        if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o005:
+            folder.chmod(folder.stat().st_mode | 0o005)
+    packages, cache = tmp_path / "site-packages", tmp_path / "cache"
+    install(packages)
+    cache.mkdir()
+    cache.chmod(0o777 if writable else 0o555)
+    script = textwrap.dedent(ORDINARY.format(folder=str(packages))) + textwrap.dedent(SMALL)
+    environment = {"XDG_CACHE_HOME": str(cache), "HOME": str(cache), "NUMBA_CACHE_DIR": ""}
+    assert NOTE in run(script, **environment).stderr
+    assert len(files(cache)) == (4 if writable else 0)
+    if writable:
+        assert NOTE not in run(script, **environment).stderr
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_compiling_leaves_the_collector_as_it_was(enabled):
+    def fine(x):
+        return x + 1
+
+    def wrong(x):
+        return x + missing  # noqa: F821
+
+    before = gc.isenabled()
+    gc.enable() if enabled else gc.disable()
+    try:
+        for function in (fine, wrong):
+            function.__module__ = "eigengrad.kernels.of_this_test"
+            with contextlib.suppress(NumbaError):
+                njit(function)(1)
+            assert gc.isenabled() == enabled
+    finally:
+        gc.enable() if before else gc.disable()
+
+
+def test_numba_is_not_imported_before_it_is_needed():
+    script = """
+        import sys
+        import eigengrad as eg
+        assert "numba" not in sys.modules
+        assert "eigengrad.kernels.vectors" not in sys.modules
+    """
+    run(script)
+
+
+# Threads ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_many_threads_at_once_get_their_own_results():
+    batches = [spread(8), spread(4), spread(40), spread(8, torch.float64)]
+    expected = [batched.eigh(A, "L") for A in batches]
+    failures = []
+
+    def work(which):
+        for turn in range(15):
+            number = (which + turn) % len(batches)
+            L, V = eg.eigh(batches[number])
+            if not (torch.equal(L, expected[number][0]) and torch.equal(V, expected[number][1])):
+                failures.append((which, turn))
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(12)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures
+
+
+def test_one_thread_of_torch_is_one_thread(monkeypatch):
+    used = []
+    monkeypatch.setattr(threads, "parallel", lambda kernel, parts: used.extend(parts) or [kernel(*p) for p in parts])
+    A = spread(4)
+    batched.eigh(A, "L")
+    assert torch.get_num_threads() == 1
+    assert not used
+    torch.set_num_threads(2)
+    try:
+        batched.eigh(A, "L")
+    finally:
+        torch.set_num_threads(1)
+    assert [part[3:5] for part in used] == [(0, len(A) // 2), (len(A) // 2, len(A))]
+
+
+def test_parts_are_done_when_no_thread_can_be_started(monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    here = threading.get_ident()
+    results = threads.parallel(lambda a, b: (a + b, threading.get_ident()), [(1, 2), (3, 4), (5, 6)])
+    assert results == [(3, here), (7, here), (11, here)]
+
+
+def test_parts_are_done_when_all_workers_are_busy():
+    release = threading.Event()
+    blocked = threading.Thread(target=threads.parallel, args=(lambda wait: wait and release.wait(60), [(0,), (1,)]))
+    blocked.start()
+    try:
+        here = threading.get_ident()
+        results = [threads.parallel(lambda x: (x, threading.get_ident()), [(1,), (2,)]) for _ in range(3)]
+        assert [[x for x, _ in result] for result in results] == [[1, 2]] * 3
+        assert all(result[0][1] == here for result in results)
+    finally:
+        release.set()
+        blocked.join()
+
+
+def test_an_error_in_any_part_arrives_after_all_parts_have_ended():
+    for bad in range(3):
+        ended = []
+
+        def part(number, bad=bad, ended=ended):
+            if number == bad:
+                raise ZeroDivisionError(number)
+            time.sleep(0.05)
+            ended.append(number)
+
+        with pytest.raises(ZeroDivisionError, match=str(bad)):
+            threads.parallel(part, [(0,), (1,), (2,)])
+        before = list(ended)
+        time.sleep(0.1)
+        assert ended == before
+
+
+@linux
+def test_an_interruption_arrives_after_all_parts_have_ended():
+    running = threading.Event()
+    ended = []
+
+    def part(number):
+        if number == 0:
+            running.wait(60)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        else:
+            running.set()
+            time.sleep(0.2)
+            ended.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.parallel(part, [(0,), (1,)])
+    assert ended == [1]
+
+
+@linux
+@pytest.mark.usefixtures("two_threads")
+def test_denormal_arithmetic_is_restored_in_every_thread():
+    A = spread(4)
+    batched.eigh(A, "L")
+    bad = A.clone()
+    bad[-1, 3, 0] = torch.nan
+    with pytest.raises(torch.linalg.LinAlgError):
+        batched.eigh(bad, "L")
+    kept = threads.parallel(lambda: (5e-324 * 1.0 > 0, threading.get_ident(), time.sleep(0.1)), [()] * 4)
+    assert len({ident for _, ident, _ in kept}) > 1
+    assert all(keeps for keeps, _, _ in kept)
+
+
+# Forks --------------------------------------------------------------------------------------------------------------
+
+
+@linux
+def test_a_forked_child_decomposes_after_its_parent_used_threads():
+    script = """
+        import os, signal
+        import eigengrad as eg
+        from eigengrad.kernels import threads
+
+        def same(result):
+            torch.set_num_threads(1)  # torch's own threads do not survive a fork
+            return torch.equal(result.eigenvalues, L) and torch.equal(result.eigenvectors, V)
+
+        def fork(depth):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(300)  # against waiting for ever
+                assert threads._pool.size == 0
+                result = eg.eigh(A)
+                assert threads._pool.size == 1
+                if depth:
+                    fork(depth - 1)
+                os._exit(0 if same(result) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+
+        A = torch.randn(2**14, 4, 4)
+        A = A @ A.mT
+        L, V = eg.eigh(A)
+        torch.set_num_threads(2)
+        assert threads._pool.size == 0
+        eg.eigh(A)
+        assert threads._pool.size == 1
+        fork(2)
+        fork(0)
+        assert same(eg.eigh(A))
+    """
+    run(script)
+
+
+class Decompositions(torch.utils.data.Dataset):
+    """Each item is decomposed where it is loaded."""
+
+    def __init__(self, A):
+        self.A = A
+
+    def __len__(self):
+        return len(self.A)
+
+    def __getitem__(self, index):
+        L, V = eg.eigh(self.A[index])
+        return self.A[index], L, V
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers_of_a_data_loader(method):
+    A = spread(4)
+    A = A.view(4, -1, 4, 4)
+    eg.eigh(A)  # the parent has threads
+    loader = torch.utils.data.DataLoader(
+        Decompositions(A), batch_size=None, num_workers=2, multiprocessing_context=method, timeout=300
+    )
+    items = list(loader)
+    assert len(items) == 4
+    for M, L, V in items:
+        assert decomposition_errors(M[:50], L[:50], V[:50])[0].max() < 1e-5
+        assert torch.equal(V, eg.eigh(M).eigenvectors)
+
+
+# While the compiler is at work --------------------------------------------------------------------------------------
+
+
+def test_other_threads_decompose_while_one_compiles():
+    """torch.compiler.is_compiling holds in all threads while one compiles; the operator must not call itself."""
+    A = torch.stack(list(hard_matrices(5, torch.float32, torch.Generator().manual_seed(0)).values()))
+    expected = eg.eigh(A)
+    bad = A.clone()
+    bad[7, 3, 1] = torch.inf
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        L, V = torch.ops.eigengrad.eigh(A, "L")
+        with pytest.raises(eg.NonFiniteError, match="batch element 7 "):
+            torch.ops.eigengrad.eigh(bad, "L")
+        result = eg.eigh(A)
+    finally:
+        torch.compiler._is_compiling_flag = before
+    assert torch.equal(L, expected.eigenvalues)
+    assert torch.equal(V, expected.eigenvectors)
+    assert torch.equal(result.eigenvectors, V)
