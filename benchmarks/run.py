@@ -6,7 +6,9 @@ import argparse
 
 import derivatives
 import eigh
+import plots
 import pooling
+import style
 import training
 import whitening
 
@@ -15,6 +17,7 @@ SUBJECTS = {
     "derivatives": derivatives.run,
     "whitening": whitening.run,
     "pooling": pooling.run,
+    "style": style.run,
     "training": training.run,
 }
 
@@ -30,7 +33,8 @@ def main() -> None:
         print(f"==> {subject}: this takes a few minutes; leave the machine alone", flush=True)
         path = SUBJECTS[subject](arguments.threads)
         print(path.read_text())
-        print(f"written to {path} and {path.with_suffix('.json')}")
+        for written in (path, path.with_suffix(".json"), *plots.draw(subject)):
+            print(f"written: {written}")
 
 
 if __name__ == "__main__":

@@ -14,13 +14,15 @@ from .terminal import MISUSE, complain, explained, say
 __all__ = ["bench"]
 
 #: The subjects of benchmarks/run.py.
-SUBJECTS = ("whitening", "eigh", "derivatives", "pooling")
+SUBJECTS = ("whitening", "eigh", "derivatives", "pooling", "style", "training")
 
 
 def bench(
     subjects: Annotated[
         list[str] | None,
-        typer.Argument(help="whitening, eigh, derivatives, pooling. Default: all.", metavar="[NAME]..."),
+        typer.Argument(
+            help="whitening, eigh, derivatives, pooling, style, training. Default: all.", metavar="[NAME]..."
+        ),
     ] = None,
     threads: Annotated[
         list[int] | None, typer.Option(min=1, help="Threads to measure with; repeat it for several.")
