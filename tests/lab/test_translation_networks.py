@@ -162,5 +162,6 @@ def test_the_key_holds_what_matters():
     assert config.key() != config.replace(eps=0.1).key()
     assert config.key() != config.replace(wct="svd").key()
     assert config.key().startswith("photo-vangogh-exact-s0-")
-    assert config.replace(wct="svd", degree=3).key() != config.replace(wct="svd").key()
+    for wct in ("svd", "pi"):
+        assert config.replace(wct=wct, degree=3).key() != config.replace(wct=wct).key()
     assert TranslationConfig.from_dict(config.to_dict()) == config

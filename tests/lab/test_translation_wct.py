@@ -122,6 +122,10 @@ def test_the_taylor_rule_sees_the_covariance_with_eps_on_its_diagonal():
     assert taylor.gradient.eps == 0.01
 
 
+def test_power_iteration_takes_one_more_than_the_degree():
+    assert transfer("pi", 8, group_size=8, degree=4).gradient.steps == 5
+
+
 def test_exact_is_the_library_function():
     content, style = maps()
     layer = step("exact")

@@ -15,12 +15,17 @@ from .fig4 import Fig4
 from .fig5 import Fig5
 from .fig6 import Fig6
 from .fig7 import Fig7
+from .fig9 import Fig9
+from .fig10 import Fig10
 from .fig11 import Fig11
 from .table3 import Table3
 from .table4 import Table4
 from .table5 import Table5
 from .table6 import Table6
 from .table7 import Table7
+from .table8 import Table8
+from .table9 import Table9
+from .table10 import Table10
 from .trained import TrainedExperiment
 
 __all__ = ["EXPERIMENTS", "SCALES", "Context", "Experiment", "Plan", "TrainedExperiment", "find"]
@@ -41,6 +46,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table5(),
         Table6(),
         Table7(),
+        Fig9(),
+        Fig10(),
+        Table8(),
+        Table9(),
+        Table10(),
         Fig11(),
     )
 }

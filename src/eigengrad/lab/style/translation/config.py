@@ -120,7 +120,7 @@ class TranslationConfig(Settings):
     def influences(self) -> dict[str, Any]:
         """Without the options that the chosen whitening and colouring does not have."""
         idle = {"whitening_weight", "coloring_weight"} if self.wct != "gd" else {"degree", "eps"}
-        if self.wct != "svd":
+        if self.wct not in ("svd", "pi"):
             idle.add("degree")
         return {name: value for name, value in super().influences().items() if name not in idle}
 

@@ -19,7 +19,9 @@ __all__ = ["VARIANTS", "LearnedTransfer", "SpectralTransfer", "Transfer", "trans
 VARIANTS: dict[str, Callable[[int, int, float, int], Transfer]] = {
     "gd": lambda channels, size, eps, degree: LearnedTransfer(channels, size),
     "clip": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient=Clip()),
-    "pi": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient=PowerIteration()),
+    "pi": lambda channels, size, eps, degree: SpectralTransfer(
+        channels, size, eps=eps, gradient=PowerIteration(steps=degree + 1)
+    ),
     "svd": lambda channels, size, eps, degree: SpectralTransfer(
         channels, size, eps=eps, gradient=Taylor(degree=degree, eps=eps)
     ),
@@ -31,12 +33,12 @@ def transfer(name: str, channels: int, *, group_size: int = 32, eps: float = 0.0
     """One step of whitening and colouring.
 
     Args:
-        name: "gd" (learned, GD-WCT), "clip" (Clip-WCT), "pi" (PI-WCT, 19 power iterations), "svd" (SVD-WCT: Taylor),
+        name: "gd" (learned, GD-WCT), "clip" (Clip-WCT), "pi" (PI-WCT), "svd" (SVD-WCT: Taylor),
             "exact" (ours: the exact derivative of the matrix functions).
         channels: of content and style.
         group_size: channels that are whitened and coloured together; divides ``channels``.
         eps: added to the covariances.
-        degree: K of "svd".
+        degree: K of "svd"; "pi" takes K + 1 power iterations, which for one eigenvector is the same gradient.
 
     >>> transfer("svd", 256).groups
     8

@@ -1,0 +1,350 @@
+"""Experiments about image translation: what is trained, and the pictures that come out of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..report import Finding, Outcome, figures
+from ..report.tables import conditions_text
+from ..style.metrics import StyleClassifier, load_or_fit
+from ..style.translation import TranslationConfig
+from ..style.translation.apply import Painter, load_painter
+from ..style.translation.domains import Domain, centres, load_domains
+from ..sweeps import sweep
+from ..training import Result
+from ..training.result import RESULT_FILE
+from .experiment import Context, Experiment, Plan, check_scale
+from .methods import Method
+from .trained import located
+
+__all__ = [
+    "ARTWORKS",
+    "METHODS",
+    "Gallery",
+    "Painted",
+    "Protocol",
+    "Setting",
+    "TranslationExperiment",
+    "larger",
+    "mean_text",
+    "protocol",
+]
+
+#: The domains of the Artworks data that the classifier tells apart.
+ARTWORKS = ("cezanne", "monet", "photo", "ukiyoe", "vangogh")
+
+#: Whitening and colouring, in the order of the paper's tables.
+METHODS: dict[str, Method] = {
+    "gd": Method("GD-WCT", {"wct": "gd"}, figures.GREY),
+    "clip": Method("Clip-WCT", {"wct": "clip"}, figures.BLUE),
+    "pi": Method("PI-WCT", {"wct": "pi"}, figures.ORANGE),
+    "svd": Method("SVD-WCT", {"wct": "svd"}, figures.RED),
+    "exact": Method("Exact (ours)", {"wct": "exact"}, figures.GREEN, ours=True),
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is trained at a scale.
+
+    Args:
+        base: what all runs share.
+        styles: the domains that photographs are painted as; one network is trained for each.
+        domains: that the classifier of styles tells apart.
+        seconds: of one run on one core.
+        paintings: styles that every test photograph is painted with.
+        classifier_epochs: of the training of the classifier.
+        data: in words.
+    """
+
+    base: TranslationConfig
+    styles: tuple[str, ...]
+    domains: tuple[str, ...]
+    seconds: float
+    paintings: int
+    classifier_epochs: int
+    data: str
+
+    def conditions(self, trials: int) -> dict[str, str]:
+        """What stands next to every number."""
+        base = self.base
+        return {
+            "data": f"{self.data}, {base.image_size} px",
+            "network": f"width {base.width}, {base.blocks} residual blocks, {base.blocks + 1} steps of "
+            f"{4 * base.width // base.group_size} groups of {base.group_size}",
+            "training": f"{base.iterations:,} steps, batch {base.batch_size}, lr {base.lr:g}",
+            "trials": str(trials),
+        }
+
+
+_SLIM = TranslationConfig(
+    domain_b="ukiyoe",
+    width=16,
+    critic_width=16,
+    blocks=2,
+    image_size=64,
+    style_reductions=1,
+    batch_size=2,
+    iterations=600,
+    evaluate_every=100,
+    decay_from=300,
+    decay_every=100,
+    lr=1e-3,
+)
+_TOY = TranslationConfig(
+    domain_a="hills",
+    domain_b="strokes",
+    width=4,
+    group_size=8,
+    critic_width=4,
+    critic_scales=1,
+    blocks=1,
+    image_size=32,
+    style_reductions=0,
+    batch_size=2,
+    iterations=6,
+    evaluate_every=3,
+    decay_from=3,
+    decay_every=3,
+    lr=1e-3,
+)
+
+_PROTOCOLS = {
+    "smoke": Protocol(_TOY, ("strokes",), ("hills", "strokes"), 4, 1, 40, "24 drawn pictures of each domain"),
+    "small": Protocol(_SLIM, ("ukiyoe",), ARTWORKS, 400, 2, 40, "Artworks, a subset of 95 to 200 pictures a domain"),
+    "paper": Protocol(
+        TranslationConfig(), ("cezanne", "monet", "ukiyoe", "vangogh"), ARTWORKS, 200_000 * 60, 1, 40, "Artworks"
+    ),
+}
+
+
+def protocol(scale: str) -> Protocol:
+    """What is trained at a scale."""
+    return _PROTOCOLS[check_scale(scale)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an experiment is evaluated in.
+
+    Args:
+        scale: its name.
+        protocol: what was trained.
+        context: where things are.
+    """
+
+    scale: str
+    protocol: Protocol
+    context: Context
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """Of the numbers."""
+        return self.protocol.conditions(self.context.trials or 1)
+
+    @property
+    def full_conditions(self) -> dict[str, str]:
+        """The same, with the scale."""
+        return {"scale": self.scale, **self.conditions}
+
+
+@dataclass(frozen=True)
+class Painted:
+    """The pictures of one method in one style, of all of its runs that succeeded.
+
+    Args:
+        results: of its runs.
+        made: photographs painted in the style, for each run (N, 3, H, W) from 0 to 1.
+        back: paintings made into photographs, likewise.
+    """
+
+    results: tuple[Result, ...]
+    made: tuple[Tensor, ...]
+    back: tuple[Tensor, ...]
+
+    def failures(self) -> str | None:
+        """What went wrong, if something did."""
+        return "; ".join(r.failure.message for r in self.results if r.failure is not None) or None
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Everything there is to measure in one style.
+
+    Args:
+        photos, paintings: real test pictures, one pair for each picture that was made, (N, 3, H, W) from 0 to 1.
+        painted: what each method made of them, by label.
+    """
+
+    photos: Tensor
+    paintings: Tensor
+    painted: dict[str, Painted]
+
+
+class TranslationExperiment(Experiment):
+    """A table or figure about the pictures that trained translations make. All of them share their runs."""
+
+    @abstractmethod
+    def evaluate(self, setting: Setting, galleries: Mapping[str, Gallery]) -> Outcome:
+        """What the pictures say, by style. Figures are written to the experiment's folder."""
+
+    def configs(self, scale: str, context: Context) -> list[TranslationConfig]:
+        """Every run. Power iterations take longest and come first, so that they are not waited for at the end."""
+        if context.group_sizes is not None:
+            raise ValueError(f"{self.name}: got group sizes {context.group_sizes}, but its groups are the network's")
+        chosen = protocol(scale)
+        root = None
+        if scale != "smoke" and context.data_root is not None:
+            root = str(located(context.data_root, "artworks"))
+        return [
+            chosen.base.replace(domain_b=style, data_root=root, seed=seed, **METHODS[key].fields)
+            for seed in range(context.trials or 1)
+            for style in chosen.styles
+            for key in sorted(METHODS, key=lambda key: key != "pi")
+        ]
+
+    def plan(self, scale: str, context: Context) -> Plan:
+        """The runs, which of them are done, and how long the others will take."""
+        chosen, configs = protocol(scale), self.configs(scale, context)
+        done = [config for config in configs if (context.runs / config.key() / RESULT_FILE).exists()]
+        waiting = [config.key() for config in configs if config not in done]
+        # Power iterations, one run in five, take about three times as long.
+        share = chosen.seconds * 1.4 / context.processes
+        return Plan(
+            [
+                f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): "
+                f"{', '.join(method.label for method in METHODS.values())}; style: {', '.join(chosen.styles)}",
+                conditions_text(chosen.conditions(context.trials or 1)),
+                f"one run: about {chosen.seconds:,.0f} s, {context.processes} at a time",
+            ],
+            len(waiting) * share,
+            "one core of a 2.x GHz server without a GPU, where a run was measured",
+            dict.fromkeys(waiting, share),
+        )
+
+    def run(self, scale: str, context: Context) -> Outcome:
+        """Train what is not trained yet, paint the test pictures, and evaluate."""
+        start = time.perf_counter()
+        chosen, configs = protocol(scale), self.configs(scale, context)
+        if any(not (context.runs / config.key() / RESULT_FILE).exists() for config in configs):
+            load_domains(configs[0])  # a missing folder is better found here than by every worker
+        results = sweep(
+            configs,
+            context.runs,
+            backend=context.backend,
+            jobs=context.jobs,
+            threads=context.threads,
+            address=context.address,
+            progress=context.progress,
+        )
+        folder = context.directory(self.name, scale)
+        _write_runs(folder, results)
+        galleries = {
+            style: _gallery([r for r in results if r.config.domain_b == style], chosen, context.runs)
+            for style in chosen.styles
+        }
+        outcome = self.evaluate(Setting(scale, chosen, context), galleries)
+        return replace(outcome, seconds=time.perf_counter() - start)
+
+    def classifier(self, setting: Setting) -> tuple[StyleClassifier, dict[str, Tensor]]:
+        """The judge of styles, trained on the real training pictures, and the real test pictures of each domain."""
+        chosen = setting.protocol
+        base = self.configs(setting.scale, setting.context)[0]
+        domains = _domains(base, chosen.domains)
+        train = {name: _unit(centres(domain.train, base.image_size)) for name, domain in domains.items()}
+        test = {name: _unit(centres(domain.test, base.image_size)) for name, domain in domains.items()}
+        return load_or_fit(train, setting.context.runs, epochs=chosen.classifier_epochs), test
+
+
+def larger(claim: str, first: Sequence[float], second: Sequence[float], evidence: str) -> Finding:
+    """Whether the first numbers, one a run, are larger: by Welch's test at 5 %, and open with fewer than three runs."""
+    from scipy.stats import ttest_ind  # type: ignore[import-untyped]
+
+    verdict = "open"
+    if min(len(first), len(second)) >= 3:
+        p = float(ttest_ind(first, second, equal_var=False).pvalue)
+        if p < 0.05:
+            verdict = "confirmed" if statistics.fmean(first) > statistics.fmean(second) else "not confirmed"
+    else:
+        evidence += " One or two runs a method decide nothing."
+    return Finding(claim, verdict, evidence)
+
+
+def mean_text(values: Sequence[float], digits: int = 2) -> str | None:
+    """Mean, and standard deviation if there is one."""
+    if not values:
+        return None
+    text = f"{statistics.fmean(values):.{digits}f}"
+    return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
+
+
+def _gallery(results: Sequence[Result], chosen: Protocol, runs: Path) -> Gallery:
+    config = results[0].config
+    a, b = load_domains(config)
+    photos, paintings = (_unit(centres(domain.test, config.image_size)) for domain in (a, b))
+    count = len(photos) * chosen.paintings
+    # Every photograph with several paintings, every painting about as often as the others.
+    first = torch.arange(count) % len(photos)
+    second = (torch.arange(count) * 7 + torch.arange(count) // len(photos)) % len(paintings)
+    x, y = photos[first], paintings[second]
+    painted = {}
+    for method in METHODS.values():
+        mine = [r for r in results if all(getattr(r.config, name) == value for name, value in method.fields.items())]
+        painters = [load_painter(runs / r.config.key()) for r in mine if r.succeeded]
+        painted[method.label] = Painted(
+            tuple(mine),
+            tuple(_through(painter, x, y, "b") for painter in painters),
+            tuple(_through(painter, y, x, "a") for painter in painters),
+        )
+    return Gallery(x, y, painted)
+
+
+@torch.no_grad()
+def _through(painter: Painter, content: Tensor, style: Tensor, to: str) -> Tensor:
+    parts = zip(content.split(8), style.split(8), strict=True)
+    return torch.cat([_unit(painter.translator.translate(2 * x - 1, 2 * y - 1, to=to)) for x, y in parts]).clamp(0, 1)
+
+
+def _unit(images: Tensor) -> Tensor:
+    """From −1 … 1 to 0 … 1."""
+    return images.add(1).div(2)
+
+
+def _domains(base: TranslationConfig, names: Sequence[str]) -> dict[str, Domain]:
+    """Of every name; a domain is read without the other."""
+    return {name: load_domains(base.replace(domain_a=name, domain_b=name))[0] for name in names}
+
+
+def _write_runs(folder: Path, results: Sequence[Result]) -> None:
+    """All runs in one small file: what was trained, and how it went."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {
+            "key": r.config.key(),
+            "config": r.config.influences(),
+            "outcome": r.outcome,
+            "failure": None if r.failure is None else asdict(r.failure),
+            "steps": r.steps,
+            "seconds": _short(r.seconds),
+            "seconds_per_step": _short(r.seconds_per_step),
+            "gradient": {name: _short(value) for name, value in r.gradient.items()},
+            "curves": {name: [_short(value) for value in curve] for name, curve in r.curves.items()},
+        }
+        for r in results
+    ]
+    text = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
+    (folder / "runs.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")

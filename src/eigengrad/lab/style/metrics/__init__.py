@@ -1,0 +1,17 @@
+"""Measures of translated pictures: is the style right, is the content there, is it sharp, and how long did it take."""
+
+from .classifier import Accuracy, StyleClassifier, load_or_fit
+from .content import edge_similarity, feature_similarity
+from .sharpness import intensity, sharpness
+from .speed import time_in_turns
+
+__all__ = [
+    "Accuracy",
+    "StyleClassifier",
+    "edge_similarity",
+    "feature_similarity",
+    "intensity",
+    "load_or_fit",
+    "sharpness",
+    "time_in_turns",
+]

@@ -1,0 +1,35 @@
+"""How long pictures take, one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+__all__ = ["time_in_turns"]
+
+
+def time_in_turns(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of every call, ``rounds`` of each, in turns: what disturbs the machine disturbs all of them.
+
+    A first call of each, which compiles and allocates, does not count.
+    """
+    names = list(contestants)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-1, rounds):
+        start = max(turn, 0) % len(names)
+        for name in names[start:] + names[:start]:
+            before = _now()
+            contestants[name]()
+            if turn >= 0:
+                times[name].append(1e3 * (_now() - before))
+            else:
+                _now()
+    return times
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,85 @@
+"""Tables 8 to 10 and Figures 9 and 10: their protocols, and that they run."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+
+from eigengrad.lab.experiments import EXPERIMENTS, SCALES, Context, table8, table9, table10
+from eigengrad.lab.experiments.contact_sheet import contact_sheet
+from eigengrad.lab.experiments.translated import METHODS, larger, protocol
+from eigengrad.lab.style.translation import TranslationConfig
+from eigengrad.lab.style.translation.wct import VARIANTS
+
+TRAINED = ("table8", "table9", "fig9", "fig10")
+
+
+def test_every_variant_is_a_method_and_the_paper_has_numbers_for_all_but_ours():
+    assert [method.fields["wct"] for method in METHODS.values()] == list(VARIANTS)
+    theirs = {method.label for method in METHODS.values() if not method.ours}
+    assert set(table8.PRINTED) == set(table9.PRINTED) == set(table10.PRINTED) == theirs
+
+
+def test_the_papers_own_differences_follow_from_its_accuracies():
+    """Δ of SVD-WCT for Cezanne, Monet, Ukiyoe and van Gogh as printed."""
+    printed = {"cezanne": 5.49, "monet": 1.25, "ukiyoe": 30.06, "vangogh": 25.83}
+    for style, difference in printed.items():
+        assert table8.PRINTED_REAL[style] - table8.PRINTED["SVD-WCT"][style] == pytest.approx(difference, abs=1e-6)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_all_of_them_share_their_runs(scale, tmp_path):
+    context = Context(tmp_path, jobs=2)
+    keys = [{config.key() for config in EXPERIMENTS[name].configs(scale, context)} for name in TRAINED]
+    assert all(k == keys[0] for k in keys)
+    assert len(keys[0]) == len(METHODS) * len(protocol(scale).styles)
+    plan = EXPERIMENTS["table8"].plan(scale, context)
+    assert set(plan.runs) == keys[0]
+    assert plan.seconds > 0
+
+
+def test_the_papers_scale_is_the_papers_network():
+    assert protocol("paper").base == TranslationConfig()
+    assert protocol("paper").styles == ("cezanne", "monet", "ukiyoe", "vangogh")
+    assert table10._SCALES["paper"].config == TranslationConfig()
+
+
+def test_group_sizes_are_not_for_these(tmp_path):
+    with pytest.raises(ValueError, match="its groups are the network's"):
+        EXPERIMENTS["table8"].configs("smoke", Context(tmp_path, group_sizes=(4,)))
+
+
+def test_few_runs_leave_a_claim_open_and_many_decide_it():
+    assert larger("x", [3.0], [1.0], "e").verdict == "open"
+    assert larger("x", [3.0, 3.1, 2.9], [1.0, 1.1, 0.9], "e").verdict == "confirmed"
+    assert larger("x", [1.0, 1.1, 0.9], [3.0, 3.1, 2.9], "e").verdict == "not confirmed"
+    assert larger("x", [1.0, 3.1, 2.0], [3.0, 1.1, 2.2], "e").verdict == "open"
+
+
+def test_a_sheet_has_a_row_for_each_and_says_what_failed(tmp_path):
+    rows = {"a": torch.zeros(3, 3, 16, 16), "b": None, "c": torch.ones(3, 3, 16, 16)}
+    assert contact_sheet(rows, tmp_path, "sheet") == "sheet"
+    with Image.open(tmp_path / "sheet.png") as image:
+        assert image.mode == "RGB"
+        assert image.width > 3 * 16
+        dark = [row for row in range(image.height) if image.getpixel((image.width * 2 // 3, row)) == (0, 0, 0)]
+    assert len(dark) > 0.2 * image.height
+    assert max(dark) < 0.4 * image.height
+
+
+@pytest.mark.slow
+def test_they_run_at_the_smoke_scale(tmp_path):
+    context = Context(tmp_path, jobs=1, threads=1)
+    for name in (*TRAINED, "table10"):
+        outcome = EXPERIMENTS[name].run("smoke", context)
+        folder = context.directory(name, "smoke")
+        outcome.write(folder)
+        assert (folder / "README.md").exists()
+        for figure in outcome.figures:
+            assert (folder / f"{figure.name}.png").stat().st_size > 1000
+    runs = json.loads((tmp_path / "table8" / "smoke" / "runs.json").read_text())
+    assert {row["config"]["wct"] for row in runs} == set(VARIANTS)
+    assert all(row["outcome"] == "succeeded" for row in runs)
+    table = (tmp_path / "table8" / "smoke" / "table8.csv").read_text()
+    assert all(method.label in table for method in METHODS.values())
