@@ -10,6 +10,7 @@ import plots
 import pooling
 import style
 import training
+import translation
 import whitening
 
 SUBJECTS = {
@@ -19,6 +20,7 @@ SUBJECTS = {
     "pooling": pooling.run,
     "style": style.run,
     "training": training.run,
+    "translation": translation.run,
 }
 
 

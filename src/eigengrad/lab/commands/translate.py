@@ -196,6 +196,7 @@ def apply(
         from ..style.translation.apply import load_painter
 
         painter = load_painter(checkpoint)
+        painter.check(to, size)
         planned = jobs(content, output)
         styles, broken = _styles(style)
         if not styles:

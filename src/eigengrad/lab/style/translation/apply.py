@@ -49,12 +49,8 @@ class Painter:
         Raises:
             ValueError: the size is too small.
         """
-        if to not in ("a", "b"):
-            raise choose("to", to, ("a", "b"))
-        least = self._least(self.config)
+        self.check(to, size)
         chosen = self.config.image_size if size is None else size
-        if chosen < least:
-            raise ValueError(f"size: the shorter side must have at least {least} pixels; got {chosen}")
         picture = content.scaled(round(max(content.size) * chosen / min(content.size)))
         height, width = picture.size
         x = pad(picture.pixels[None], (0, -width % _STRIDE, 0, -height % _STRIDE), mode="reflect")
@@ -62,16 +58,23 @@ class Painter:
         pixels = made[0, :, :height, :width].float().add(1).div(2).clamp(0, 1)
         return picture.with_pixels(pixels)
 
+    def check(self, to: str, size: int | None) -> None:
+        """Refuse what :meth:`paint` cannot do for any picture."""
+        if to not in ("a", "b"):
+            raise choose("to", to, ("a", "b"))
+        if size is not None and size < self._least:
+            raise ValueError(f"size: the shorter side must have at least {self._least} pixels; got {size}")
+
     def _style(self, style: Picture) -> Tensor:
         """All of it, in the size of the training: strokes have a size too."""
         factor = self.config.image_size / min(style.size)
-        target = [max(round(side * factor), self._least(self.config)) for side in style.size]
+        target = [max(round(side * factor), self._least) for side in style.size]
         return interpolate(style.pixels[None], target, mode="bicubic", antialias=True).clamp(0, 1)
 
-    @staticmethod
-    def _least(config: TranslationConfig) -> int:
+    @property
+    def _least(self) -> int:
         """The shorter side that leaves every convolution a border to mirror, and the style more than one position."""
-        return max(16, 8 << config.style_reductions)
+        return max(16, 8 << self.config.style_reductions)
 
 
 def load_painter(checkpoint: Path) -> Painter:
