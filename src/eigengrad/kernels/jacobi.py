@@ -94,7 +94,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
     for begin in range(first, last, W):
         count = min(W, last - begin)
         interleave(lanes, A, begin, count, n * n, block, offsets)
-        back, again, marks = normalise(lanes, block, n)
+        back, again, marks = normalise(lanes, block, n, n)
         mode = suspend_denormals()
         a = load(lanes, block, 0)
         b = c = d = ab = ac = ad = bc = bd = cd = zero

@@ -26,7 +26,7 @@ from .vectors import (
     width,
 )
 
-__all__ = ["deinterleave", "deinterleave_sorted", "interleave", "normalise"]
+__all__ = ["deinterleave", "deinterleave_sorted", "interleave", "interleave_rows", "normalise"]
 
 
 @compiled
@@ -47,7 +47,21 @@ def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block
 
 
 @compiled
-def normalise(lanes: Any, block: Any, n: int) -> Any:
+def interleave_rows(
+    lanes: Any, source: Any, first: int, count: int, n: int, stride: int, block: Any, offsets: Any
+) -> None:
+    """:func:`interleave` of the lower triangles of n×n matrices, to rows that are ``stride`` vectors apart; n ≥ W."""
+    W = width(lanes)
+    for w in range(W):
+        offsets[w] = (first + min(w, count - 1)) * n * n
+    for i in range(n):
+        for j in range(0, i + 1, W):
+            begin = min(j, n - W)
+            transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W)
+
+
+@compiled
+def normalise(lanes: Any, block: Any, n: int, stride: int) -> Any:
     """Scale the lower triangles to size about 1, by powers of two. Matrices with NaN or infinity become zero.
 
     Returns (1/scale as two factors, marks): denormal matrices need a second factor, because no single power of two is
@@ -58,7 +72,7 @@ def normalise(lanes: Any, block: Any, n: int) -> Any:
     biggest, marks = zero, zero
     for i in range(n):
         for j in range(i + 1):
-            x = load(lanes, block, (i * n + j) * W)
+            x = load(lanes, block, (i * stride + j) * W)
             biggest = larger(absolute(x), biggest)
             marks = fma(x, zero, marks)
     finite = marks >= zero
@@ -68,10 +82,10 @@ def normalise(lanes: Any, block: Any, n: int) -> Any:
     whole = any_lane(again > one) or any_lane(~finite)
     for i in range(n):
         for j in range(i + 1):
-            x = load(lanes, block, (i * n + j) * W) * scale
+            x = load(lanes, block, (i * stride + j) * W) * scale
             if whole:
                 x = select(finite, x * again, zero)
-            store(block, (i * n + j) * W, x)
+            store(block, (i * stride + j) * W, x)
     return one / scale, one / again, marks
 
 
@@ -94,25 +108,16 @@ def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, targ
 
 @compiled
 def deinterleave_sorted(
-    lanes: Any,
-    first: int,
-    count: int,
-    n: int,
-    values: Any,
-    vectors: Any,
-    L: Any,
-    V: Any,
-    ranks: Any,
-    offsets: Any,
-    spare: Any,
-) -> None:
-    """Empty a block of eigenvalues (n) and eigenvectors (n rows of n) into L and V, ascending in each matrix.
+    lanes: Any, first: int, count: int, n: int, values: Any, vectors: Any, across: int, down: int, L: Any, V: Any,
+    ranks: Any, offsets: Any,
+) -> None:  # fmt: skip
+    """Empty a block of eigenvalues and eigenvectors into L and V (as rows), ascending in each matrix.
 
-    A lane's order is found by counting: the rank of an eigenvalue is the number of smaller ones, earlier first at ties.
+    Entry i of eigenvector k is ``vectors[(k·across + i·down)·W]``. A lane's order is found by counting: the rank of an
+    eigenvalue is the number of smaller ones, earlier first at ties.
     """
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
-    size = n * n
     for k in range(n):
         x, rank = load(lanes, values, k * W), zero
         for j in range(k):
@@ -120,20 +125,16 @@ def deinterleave_sorted(
         for j in range(k + 1, n):
             rank = rank + select(load(lanes, values, j * W) < x, one, zero)
         store(ranks, k * W, rank)
-    if n % W == 0 and count == W:  # straight to their places
-        for k in range(n):
-            for w in range(W):
-                rank = np.int64(ranks[k * W + w])
-                L[(first + w) * n + rank] = values[k * W + w]
-                offsets[w] = (first + w) * size + rank * n
+    for k in range(n):
+        for w in range(W):  # lanes past the last matrix repeat it, and write the same once more
+            matrix, rank = first + min(w, count - 1), np.int64(ranks[k * W + w])
+            L[matrix * n + rank] = values[k * W + w]
+            offsets[w] = (matrix * n + rank) * n
+        if n >= W:
             for i in range(0, n, W):
-                transpose(lanes, vectors, (k * n + i) * W, W, V, offsets, i)
-        return
-    deinterleave(lanes, 0, count, size, vectors, spare, offsets)  # then row by row to its place
-    for w in range(count):
-        for k in range(n):
-            rank = np.int64(ranks[k * W + w])
-            L[(first + w) * n + rank] = values[k * W + w]
-            target, row = (first + w) * size + rank * n, w * size + k * n
-            for i in range(n):
-                V[target + i] = spare[row + i]
+                begin = min(i, n - W)
+                transpose(lanes, vectors, (k * across + begin * down) * W, down * W, V, offsets, begin)
+        else:
+            for w in range(count):
+                for i in range(n):
+                    V[offsets[w] + i] = vectors[(k * across + i * down) * W + w]

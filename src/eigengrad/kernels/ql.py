@@ -14,9 +14,22 @@ from __future__ import annotations
 from typing import Any
 
 from .compiled import compiled
-from .vectors import absolute, any_lane, copy_sign, fma, load, reciprocal_root, root, select, splat, store, width
+from .vectors import (
+    absolute,
+    any_lane,
+    copy_sign,
+    fma,
+    load,
+    reciprocal,
+    reciprocal_root,
+    root,
+    select,
+    splat,
+    store,
+    width,
+)
 
-__all__ = ["SWEEPS", "find_blocks", "finish_sweep", "rotate", "start_sweep"]
+__all__ = ["SWEEPS", "find_blocks", "finish_sweep", "rotate", "start_sweep", "turned"]
 
 SWEEPS = 60  # an eigenvalue, before giving up: LAPACK's bound is 30
 
@@ -64,9 +77,9 @@ def rotate(
     lanes: Any, diagonal: Any, off: Any, i: int, shift: Any, epsilon: float,
     g: Any, sin: Any, cos: Any, p: Any, restarted: Any, next_size: Any,
 ) -> Any:  # fmt: skip
-    """One step of the chain, on rows i and i + 1: its new state, then the rotation (cos, sin) for the vectors."""
+    """One step of the chain, on rows i and i + 1: its new state, then what :func:`turned` takes for the vectors."""
     W = width(lanes)
-    zero, one, half = splat(lanes, 0.0), splat(lanes, 1.0), splat(lanes, 0.5)
+    zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     relative, floor = splat(lanes, epsilon), splat(lanes, 0.25 * epsilon)
     tiny = splat(lanes, 1e-36 if off.itemsize == 4 else 1e-300)
     e, d, next_d = load(lanes, off, i * W), load(lanes, diagonal, i * W), load(lanes, diagonal, (i + 1) * W)
@@ -76,6 +89,7 @@ def rotate(
     inner = fma(b + b, g, (d - remaining) * f)
     split = absolute(e) <= zero
     y, k = reciprocal_root(r2)
+    k = copy_sign(k, g)  # the sign of r is free; this one keeps the angle below a right one
     cross, new_cos, new_sin, r = (y * inner) * k, (y * g) * k, (y * f) * k, r2 * (y * k)
     vanished = r2 <= tiny + tiny
     if any_lane(vanished):
@@ -90,9 +104,16 @@ def rotate(
     store(diagonal, (i + 1) * W, new_d)
     g = select(split, d - shift, fma(new_cos, cross, -b))
     new_cos = select(split, one, new_cos)
-    excess = half * fma(new_cos, new_cos, fma(new_sin, new_sin, -one))  # back to unit length
-    turn = fma(-excess, new_cos, new_cos), fma(-excess, new_sin, new_sin)
-    return g, select(split, one, new_sin), new_cos, p, split, absolute(new_d), turn[0], turn[1]
+    # The vectors are turned by this angle to round-off, but stay orthogonal only as far as the sine fits the tangent of
+    # half the angle: so it is computed from that, 2t/(1 + t²), with a correction. Where one shear is all that can be
+    # seen, it is made at once: two halves of it could both be lost to rounding, time and again.
+    tan = new_sin * reciprocal(one + new_cos)
+    twice, inverse = tan + tan, reciprocal(fma(tan, tan, one))
+    turn = twice * inverse
+    turn = fma(fma(-tan, tan * turn, twice - turn), inverse, turn)
+    small = absolute(tan) < splat(lanes, 2.0**-14 if off.itemsize == 4 else 2.0**-28)
+    tan, other = select(small, twice, tan), select(small, zero, tan)
+    return g, select(split, one, new_sin), new_cos, p, split, absolute(new_d), tan, turn, other
 
 
 @compiled
@@ -101,3 +122,15 @@ def finish_sweep(lanes: Any, diagonal: Any, off: Any, row: int, g: Any, p: Any, 
     W = width(lanes)
     store(diagonal, row * W, load(lanes, diagonal, row * W) - p)
     store(off, row * W, select(restarted, splat(lanes, 0.0), g))
+
+
+@compiled
+def turned(first: Any, second: Any, third: Any, x: Any, y: Any) -> Any:
+    """(cos x − sin y, sin x + cos y) as three shears: with sin in the middle, tan(angle/2) before and after it.
+
+    One operation less than products with cos and sin take, and better: their rounding changes lengths, while a shear
+    that is undone by the next one changes none, whatever its factor.
+    """
+    x = fma(-first, y, x)
+    y = fma(second, x, y)
+    return fma(-third, y, x), y

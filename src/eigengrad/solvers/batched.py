@@ -91,7 +91,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan:
     single = dtype == torch.float32
     unit = 16 if single else 8
     blocks = -(-batch // unit)
-    side_by_side = blocks * (1.5 + 0.02 * n**2 + 2.1e-3 * n**3)  # microseconds, as is what follows
+    side_by_side = blocks * (1.5 + 0.02 * n**2 + 1.35e-3 * n**3)  # microseconds, as is what follows
     divided = batch * (4 + 0.15 * n + (6e-3 if single else 8e-3) * n**2 + (8e-5 if single else 1.8e-4) * n**3)
     if n <= 4:
         kernel, microseconds = solvers.jacobi, blocks * 0.6
