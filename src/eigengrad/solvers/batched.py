@@ -22,7 +22,6 @@ __all__ = ["eigh", "suits", "svd"]
 
 svd = lapack.svd
 
-_CPU = torch.device("cpu")  # not the default device, which may be another one
 _LARGEST = 512
 _ALONE = 384  # a single larger matrix is faster on LAPACK's own threads
 _SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
@@ -58,8 +57,7 @@ def _decompose(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     if M.is_neg() or not M.data_ptr():  # views that negate what is in memory, and zeros that have none
         M = M.clone()
     plan = _plan(M.shape, M.dtype)
-    L = torch.empty(plan.values, dtype=M.dtype, device=_CPU)
-    V = torch.empty_strided(M.shape, plan.strides, dtype=M.dtype, device=_CPU)
+    L, V = M.new_empty(plan.values), M.new_empty_strided(M.shape, plan.strides)
     places = M.data_ptr(), L.data_ptr(), V.data_ptr()
     if plan.short or torch.get_num_threads() == 1:
         status = plan.kernel(*places, 0, plan.batch, plan.n)
