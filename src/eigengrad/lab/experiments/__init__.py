@@ -10,6 +10,7 @@ from ...errors import choose
 from .experiment import SCALES, Context, Experiment, Plan
 from .fig1a import Fig1a
 from .fig1b import Fig1b
+from .fig2 import Fig2
 from .fig3 import Fig3
 from .fig4 import Fig4
 from .fig5 import Fig5
@@ -36,6 +37,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         Fig1a(),
         Fig1b(),
+        Fig2(),
         Fig3(),
         Fig4(),
         Table3(),
