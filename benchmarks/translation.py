@@ -11,8 +11,8 @@ from eigengrad.lab.experiments.table10 import contestants
 from eigengrad.lab.style.translation import TranslationConfig
 from harness import interleave, write
 
-TEXT = """The paper's network (216 px, 256 channels in 8 groups of 32, 5 steps of whitening and colouring), batch 1, float32,
-random weights. *network*: both encoders and the generator, without gradients, which is the paper's "reference time"
+TEXT = """The paper's network (216 px, 256 channels in 8 groups of 32, 5 steps of whitening and colouring), batch 1,
+float32, random weights. *network*: both encoders and the generator, without gradients: the paper's "reference time"
 (GD-WCT 53, Clip-WCT 122, PI-WCT 184, SVD-WCT 122 ms on a Titan X). *steps*: its five steps alone. *steps and backward*:
 those with their gradients. Contestants take turns; *of SVD-WCT* is the ratio of medians to that of SVD-WCT."""
 

@@ -185,6 +185,16 @@ def test_two_processes_do_what_one_does(tmp_path):
         assert curves[name] == pytest.approx(expected[name], rel=1e-4)
 
 
+@pytest.mark.slow
+def test_mixed_precision_trains(tmp_path):
+    """In a process of its own: where AMX is announced but not allowed, oneDNN has to be told before torch starts."""
+    fields = json.dumps(CONFIG.replace(precision="bf16", wct="svd").to_dict())
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    subprocess.run([sys.executable, "-c", _RANK, fields, str(tmp_path)], env=environment, check=True)
+    assert Result.load(tmp_path, TranslationConfig).succeeded
+    assert all(value.dtype == torch.float32 for value in weights(tmp_path).values())
+
+
 # The pictures ---------------------------------------------------------------------------------------------------------
 
 
