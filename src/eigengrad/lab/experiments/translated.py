@@ -95,9 +95,9 @@ _SLIM = TranslationConfig(
     image_size=64,
     style_reductions=1,
     batch_size=2,
-    iterations=600,
+    iterations=300,
     evaluate_every=100,
-    decay_from=300,
+    decay_from=100,
     decay_every=100,
     lr=1e-3,
 )
@@ -121,7 +121,7 @@ _TOY = TranslationConfig(
 
 _PROTOCOLS = {
     "smoke": Protocol(_TOY, ("strokes",), ("hills", "strokes"), 4, 1, 40, "24 drawn pictures of each domain"),
-    "small": Protocol(_SLIM, ("ukiyoe",), ARTWORKS, 400, 2, 40, "Artworks, a subset of 95 to 200 pictures a domain"),
+    "small": Protocol(_SLIM, ("ukiyoe",), ARTWORKS, 150, 2, 40, "Artworks, a subset of 95 to 200 pictures a domain"),
     "paper": Protocol(
         TranslationConfig(), ("cezanne", "monet", "ukiyoe", "vangogh"), ARTWORKS, 200_000 * 60, 1, 40, "Artworks"
     ),
