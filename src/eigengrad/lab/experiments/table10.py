@@ -109,7 +109,7 @@ class Table10(Experiment):
             tuple(_findings(times)),
             (
                 "Measured in turns, the fastest and the median of the rounds: other work on the machine only ever adds "
-                "to a time.",
+                "to a time. On one CPU thread it is the time of the processor that is measured.",
                 "On the paper's GPU the convolutions take 53 ms or less of 122 ms (its GD-WCT), and the decompositions "
                 "the rest. On a CPU the convolutions take nearly all of the time of the network, whatever is between "
                 "them, so the methods are told apart by the steps alone.",
