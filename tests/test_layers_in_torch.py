@@ -1,6 +1,7 @@
 """The whitening layers inside torch: compiled, exported, checkpointed, copied, saved, in half precision, trained."""
 
 import copy
+import gc
 import io
 import pickle
 
@@ -16,6 +17,7 @@ from layers_matrix import (
     DETERMINISTIC,
     F32,
     F64,
+    LAYERS,
     SHAPES,
     ZCA,
     features,
@@ -385,3 +387,17 @@ def test_a_small_network_learns_digits_from_five_seeds(name, record_property):
     record_property("learned", f"{learned} of {len(found)}")
     print(f"{name}: {learned} of {len(found)}, accuracies {[round(a, 3) for a in found]}")
     assert learned == len(found)
+
+
+@over(LAYERS)
+def test_a_step_leaves_no_tensors_behind(layer):
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(thing, Tensor) for thing in gc.get_objects())
+
+    module, x = layer.make(8, group_size=4), features(*SHAPES[4])
+    step(module, x)
+    before = alive()
+    for _ in range(3):
+        step(module, x)
+    assert alive() == before

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.graph import saved_tensors_hooks
 
 from .._inputs import forward_mode, full_precision, is_concrete, widen
 from .._matmul import precise_matmul
@@ -27,6 +26,7 @@ from .._transforms import _bare_apply
 from ..eigh import decompose
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
+from .inner_graph import inner_graph
 from .layout import dense
 from .passes import KernelPasses, passes_over
 
@@ -125,7 +125,7 @@ class _GroupWhiten(Function):
             ctx.S = S = passes.inverse_root(ctx.L, ctx.V, root_eps)
         elif any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
             ctx.leaf = cov.detach().requires_grad_()
-            with torch.enable_grad(), saved_tensors_hooks(_as_is, _as_is):  # a checkpoint must not recompute it
+            with torch.enable_grad(), inner_graph():
                 ctx.S = S = whitening(ctx.leaf)
         else:
             S = whitening(cov)
@@ -148,10 +148,6 @@ class _GroupWhiten(Function):
             if torch.is_grad_enabled() or not is_concrete(gy):
                 return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
             return (*_gradients(ctx, x, weight, bias, mean, gy), *nothing)
-
-
-def _as_is(x: Tensor) -> Tensor:
-    return x
 
 
 def _of_type(a: Tensor, b: Tensor) -> Tensor:

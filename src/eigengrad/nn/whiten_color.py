@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.graph import saved_tensors_hooks
 
 from .._arguments import require_integer, require_non_negative, require_number
 from .._inputs import forward_mode, full_precision, is_concrete, widen
@@ -30,6 +29,7 @@ from ..gradients import GradientRule, resolve
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
+from .inner_graph import inner_graph
 from .layout import dense
 from .passes import passes_over
 
@@ -332,7 +332,7 @@ class _WhitenColor(Function):
         x, s = (_Moments(map_.detach(), dtype, groups, per_sample) for map_ in (content, style))
         blend = alpha.detach().requires_grad_(alpha.requires_grad) if isinstance(alpha, Tensor) else alpha
         wanted = any(ctx.needs_input_grad)
-        with torch.set_grad_enabled(wanted), saved_tensors_hooks(_as_is, _as_is):  # a checkpoint must not recompute it
+        with torch.set_grad_enabled(wanted), inner_graph():
             T, t = fold(x.mean, x.covariance, s.mean, s.covariance, blend)
         y = x.passes.whiten(x.points, T.detach().flatten(0, 1), None, t.detach().flatten(), x.centre)
         result = x.restore(y)
@@ -350,10 +350,6 @@ class _WhitenColor(Function):
             if torch.is_grad_enabled() or not is_concrete(gy):
                 return (*_recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy), None, None, None)
             return (*_gradients(ctx, content, style, gy), None, None, None)
-
-
-def _as_is(x: Tensor) -> Tensor:
-    return x
 
 
 def _gradients(ctx: Any, content: Tensor, style: Tensor, gy: Tensor) -> tuple[Tensor | None, ...]:
