@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .step_time import step_time
 from .terminal import FAILED, complain, duration, explained, say
 
 if TYPE_CHECKING:
@@ -126,21 +125,11 @@ def _plan(config: Config, directory: Path) -> None:
     """Load the data, build the network, and time a step."""
     from ..training import Engine
     from ..training.classification import Classification
-    from ..training.health import TrainingFailedError
 
     engine = Engine(config.precision)
     task = Classification(config, engine)
-    engine.prepare(task)
+    step, trouble = step_time(task, engine)
     batches = task.epoch_batches(0)
-    times, trouble = [], ""
-    for batch in itertools.islice(engine.batches(batches), 4):
-        start = time.perf_counter()
-        try:
-            task.step(batch)
-        except TrainingFailedError as error:
-            trouble = f" Beware: {error}."
-        times.append(time.perf_counter() - start)
-    step = min(times)  # the first ones allocate and compile
     test = len(task.data.test) / config.batch_size * step / 3  # a forward pass is about a third of a step
     for name, value in config.influences().items():
         say(f"  {name:<13} {value}")

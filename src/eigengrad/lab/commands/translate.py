@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .step_time import step_time
 from .terminal import FAILED, complain, duration, explained, say
 
 if TYPE_CHECKING:
@@ -135,21 +135,11 @@ def _plan(config: TranslationConfig, directory: Path) -> None:
     """Load the pictures, build the networks, and time a step."""
     from ..style.translation import Translation
     from ..training import Engine
-    from ..training.health import TrainingFailedError
 
     engine = Engine(config.precision)
     with _named():
         task = Translation(config, engine)
-    engine.prepare(task)
-    times, trouble = [], ""
-    for batch in itertools.islice(engine.batches(task.epoch_batches(0)), 3):
-        start = time.perf_counter()
-        try:
-            task.step(batch)
-        except TrainingFailedError as error:
-            trouble = f" Beware: {error}."
-        times.append(time.perf_counter() - start)
-    step = min(times)  # the first ones allocate and compile
+    step, trouble = step_time(task, engine)
     for name, value in config.influences().items():
         say(f"  {name:<21} {value}")
     say(f"  folder                {directory}")
