@@ -141,7 +141,7 @@ def _solve_leaves(
             for k in range(m):
                 diagonal[low + k] = values[k * D + lane]
                 for i in range(m):
-                    here[base + i * P + k] = vectors[(k * size + m - 1 - i) * D + lane]
+                    here[base + k // P * m * P + i * P + k % P] = vectors[(k * size + m - 1 - i) * D + lane]
             _sort(diagonal, order, low, m)
     return converged
 
