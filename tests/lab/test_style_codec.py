@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from eigengrad.lab.style import codec_fitting, codec_training
+from eigengrad.lab.style import stylize as stylization
 from eigengrad.lab.style.codec import Chain, Codec, Family
 from eigengrad.lab.style.codec_fitting import fit_decoder, fit_encoder
 from eigengrad.lab.style.codec_training import FAMILY, train_codec, widths
 from eigengrad.lab.style.images import Picture, read_picture
+from eigengrad.lab.style.moments import Moments
 from eigengrad.lab.style.stylize import Style, stylize
 from eigengrad.lab.style.training_pictures import SCIKIT_IMAGE, SCIKIT_LEARN, Crops, pictures
 from eigengrad.lab.style.weights import SHIPPED, WeightsError, load_codec
@@ -109,6 +111,20 @@ class TestShipped:
 
         assert grid(smooth=True) < 0.2
         assert grid(smooth=True) < 0.4 * grid(smooth=False)
+
+    @pytest.mark.parametrize("level", [1, 2, 3])
+    def test_transferred_features_have_the_covariance_of_the_style(
+        self, codec: Codec, photos: list[Picture], level: int
+    ) -> None:
+        content, painting = photos
+        wanted = Style.of(painting, codec, [level]).moments[level]
+        encodings = stylization._encodings(content.pixels, codec.require(level), 0, True, 1024)
+        (own,) = stylization._moments(encodings, 1, [None])
+        change = stylization._map(own, wanted)
+        made = Moments.merge(
+            Moments.of(change(stylization._points(features, 1))) for encoding in encodings for _, features in encoding
+        )
+        assert float((made.covariance - wanted.covariance).norm() / wanted.covariance.norm()) < 1e-3
 
     def test_features_of_the_result_are_nearer_to_the_styles(self, codec: Codec, photos: list[Picture]) -> None:
         content, painting = photos
