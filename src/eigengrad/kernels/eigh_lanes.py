@@ -114,7 +114,8 @@ def _tridiagonalise(lanes: Any, n: int, a: Any, stride: int, diagonal: Any, off:
     for i in range(2 * n):
         store(x, i * W, zero)
         store(p, i * W, zero)
-    new, old = 0, n * W
+    new: Any = np.int64(0)  # as in :func:`iterate`
+    old = n * W
     for k in range(n - 1):
         m = n - k - 1
         _update_column(lanes, m + 1, a, (k * stride + k) * W, row, x, p, old)
@@ -347,7 +348,7 @@ def iterate_recorded(
     """
     W = width(lanes)
     start: Any = np.int64(0)  # as in :func:`iterate`
-    kept = 0
+    kept: Any = start
     for sweep in range(SWEEPS * n):
         start_row, shift = find_blocks(lanes, diagonal, off, start, n, sweep == 0, epsilon)
         if start_row < 0:
