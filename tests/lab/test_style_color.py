@@ -117,6 +117,16 @@ class TestTransfer:
         assert (away - quiet.pixels.mean((1, 2), keepdim=True)).abs().max() < 0.3  # one level, spread over its range
         assert (away.mean((1, 2)) - quiet.pixels.mean((1, 2))).abs().max() < 0.02
 
+    @pytest.mark.parametrize("space", SPACES)
+    def test_rounding_is_not_taken_for_colour(self, space: str) -> None:
+        """A gradient of one hue has two directions in which there is nothing but rounding to 256 levels."""
+        hue = torch.tensor([0.5, 0.7, 1.0]).view(3, 1, 1)
+        ramp = torch.linspace(0.2, 0.8, 900).expand(3, 60, 900) * hue
+        palette = Palette.of(Picture(photo(1, spread=0.06)), space=space)
+        made = transfer_colors(Picture(levels(ramp) / 255), palette).pixels.mean(1, keepdim=True)
+        stripes = made - torch.nn.functional.avg_pool1d(made.squeeze(1), 9, 1, 4, count_include_pad=False).unsqueeze(1)
+        assert float(stripes[:, :, 8:-8].abs().max()) * 255 < 2
+
     def test_grey_gets_the_colours_along_a_line(self, quiet: Picture) -> None:
         grey = Picture(quiet.pixels.mean(0, keepdim=True).expand(3, -1, -1).contiguous(), bits=16)
         result = transfer_colors(grey, Palette.of(Picture(photo(1, spread=0.04)))).pixels

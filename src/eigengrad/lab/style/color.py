@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -12,16 +12,17 @@ from torch import Tensor
 
 from ..._arguments import require_number
 from ...errors import choose
-from .color_spaces import SPACES
+from .color_spaces import SPACES, ColorSpace
 from .gamut import GamutCurve
 from .images import Picture
-from .moments import Moments, whiten_color_map
+from .moments import Affine, Moments, whiten_color_map
 
 __all__ = ["Palette", "transfer_colors"]
 
 PIECE = 1 << 16  # pixels at a time: they stay in the cache, and float32 sums of so many are accurate
 SAMPLE = 1 << 18  # pixels are enough to tell how far out of the gamut a picture goes
 EPS = 1e-6  # about the variance of rounding to 8 bits, 1/(12·255²), in units of colours from 0 to 1
+NOISE = 8.0  # variances of rounding, below which a direction of the colours says nothing
 
 Result = TypeVar("Result")
 
@@ -59,7 +60,8 @@ def transfer_colors(
 ) -> Picture:
     """The content in the colours of the palette.
 
-    The linear map of :func:`eigengrad.nn.functional.color_transfer`, from exact statistics of all pixels. Colours
+    The linear map of :func:`eigengrad.nn.functional.color_transfer`, from exact statistics of all pixels. Directions in
+    which the content's colours do not vary beyond rounding, as in a sepia print, are left as they are. Colours
     that no screen has are brought back by a :class:`GamutCurve`. The content's own palette gives the content back,
     level for level.
 
@@ -72,14 +74,16 @@ def transfer_colors(
     require_number("transfer_colors", "strength", strength)
     space = SPACES[palette.space]
     own = Palette.of(content, space=palette.space, mask=mask)
-    change = whiten_color_map(own.moments, palette.moments, content_eps=EPS, style_eps=EPS).blend(strength)
     pixels, weights = content.pixels.flatten(1), _weights(content, mask)
     where = None if mask is None else mask.flatten()
+    sample = slice(None, None, max(1, pixels.shape[1] // SAMPLE))
+    change = whiten_color_map(own.moments, palette.moments, content_eps=EPS, style_eps=EPS)
+    noise = NOISE * _rounding(pixels[:, sample], space, content.bits)
+    change = _sparing(change, own.moments.covariance, noise).blend(strength)
 
     def recolour(colours: Tensor) -> Tensor:
         return space.to_rgb(change(space.of_rgb(colours).unsqueeze(0)).squeeze(0))
 
-    sample = slice(None, None, max(1, pixels.shape[1] // SAMPLE))
     curve = GamutCurve.fit(recolour(pixels[:, sample]), None if weights is None else weights[sample])
     result = torch.empty_like(pixels)
 
@@ -97,6 +101,24 @@ def transfer_colors(
     for _ in _in_pieces(finish, pixels.shape[1]):
         pass
     return content.with_pixels(result.view_as(content.pixels))
+
+
+def _rounding(pixels: Tensor, space: ColorSpace, bits: int) -> float:
+    """The variance that rounding to so many bits leaves in a colour space, around colours (3, M) in RGB."""
+    shift = torch.rand(pixels.shape, generator=torch.Generator().manual_seed(0)).sub_(0.5).div_(2**bits - 1)
+    return float((space.of_rgb(pixels + shift) - space.of_rgb(pixels)).square().mean())
+
+
+def _sparing(change: Affine, covariance: Tensor, noise: float) -> Affine:
+    """The same map where the colours vary more than the noise, and nothing where they do not.
+
+    Stretched to the palette's width, noise would be all there is to see: rounding as stripes across a gradient.
+    """
+    values, vectors = torch.linalg.eigh(covariance)
+    shares = 1 / (1 + (noise / values.clamp(min=1e-300)) ** 4)
+    signal = (vectors * shares.unsqueeze(-2)) @ vectors.mT
+    identity = torch.eye(signal.shape[-1], dtype=signal.dtype)
+    return replace(change, matrix=change.matrix @ signal + identity - signal)
 
 
 def _weights(picture: Picture, mask: Tensor | None) -> Tensor | None:
