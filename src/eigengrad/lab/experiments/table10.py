@@ -223,7 +223,9 @@ def _draw(context: Context, scale: str, times: Times) -> str:
             for place, method in enumerate(reversed(METHODS.values())):
                 fastest = min(by_method[method.label])
                 axis.barh(place, fastest, color=method.colour, alpha=0.85, height=0.66)
-                axis.text(fastest, place, f" {fastest:.3g}", va="center", fontsize=9)
+                axis.text(
+                    fastest, place, f" {fastest:.3g}" if fastest < 1000 else f" {fastest:,.0f}", va="center", fontsize=9
+                )
             axis.set_yticks(range(len(METHODS)), [method.label for method in reversed(METHODS.values())])
             axis.set(title=part, xlabel="milliseconds")
             axis.margins(x=0.15)
