@@ -87,7 +87,7 @@ def timed(contestants: dict[str, Callable[[], object]]) -> dict[str, Timing]:
         torch.set_num_threads(1 if name.endswith("1") else 2)
         time.sleep(0.01)  # the threads of the one before spin for a while when they are done
 
-    return interleave(contestants, 1.0, prepare)
+    return interleave(contestants, 0.2, prepare)
 
 
 def row(dtype: torch.dtype, what: str, batch: int, n: int, times: dict[str, Timing]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_version(call):
         (("train", "--data", "cifar10", "--data-root", "nowhere"), "nowhere"),
         (("train", "--data", "cifar10"), "data_root must say where it is"),
         (("sweep", "fig3"), "fig3 trains nothing"),
-        (("sweep", "table9"), "experiment: got 'table9'; expected one of"),
+        (("sweep", "table99"), "experiment: got 'table99'; expected one of"),
         (("sweep", "table4", "--scale", "smoke", "--group-size", "5"), "group size 5 does not divide the 64 channels"),
         (("sweep", "table4", "--scale", "smoke", "--trials", "0"), "'--trials'"),
         (("sweep", "table4", "--scale", "smoke", "--backend", "cloud"), "backend: got 'cloud'; expected one of"),

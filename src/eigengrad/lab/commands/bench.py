@@ -14,14 +14,14 @@ from .terminal import MISUSE, complain, explained, say
 __all__ = ["bench"]
 
 #: The subjects of benchmarks/run.py.
-SUBJECTS = ("whitening", "eigh", "derivatives", "pooling", "style", "training")
+SUBJECTS = ("whitening", "eigh", "derivatives", "pooling", "style", "training", "translation")
 
 
 def bench(
     subjects: Annotated[
         list[str] | None,
         typer.Argument(
-            help="whitening, eigh, derivatives, pooling, style, training. Default: all.", metavar="[NAME]..."
+            help="whitening, eigh, derivatives, pooling, style, training, translation. Default: all.", metavar="[NAME]..."
         ),
     ] = None,
     threads: Annotated[
