@@ -21,7 +21,8 @@ def bench(
     subjects: Annotated[
         list[str] | None,
         typer.Argument(
-            help="whitening, eigh, derivatives, pooling, style, training, translation. Default: all.", metavar="[NAME]..."
+            help="whitening, eigh, derivatives, pooling, style, training, translation. Default: all.",
+            metavar="[NAME]...",
         ),
     ] = None,
     threads: Annotated[
