@@ -393,7 +393,7 @@ def test_a_small_network_learns_digits_from_five_seeds(name, record_property):
 def test_a_step_leaves_no_tensors_behind(layer):
     def alive() -> int:
         gc.collect()
-        return sum(isinstance(thing, Tensor) for thing in gc.get_objects())
+        return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())  # proxies may point to nothing
 
     module, x = layer.make(8, group_size=4), features(*SHAPES[4])
     step(module, x)

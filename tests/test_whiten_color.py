@@ -76,7 +76,9 @@ def test_mean_and_covariance_of_the_result_are_those_of_the_style(channels):
     mean, covariance = statistics(whiten_color(content, style, eps=1e-7))
     style_mean, style_covariance = statistics(style)
     assert (mean - style_mean).abs().max() < 1e-4
-    assert (covariance - style_covariance).norm() / style_covariance.norm() < 1e-3
+    # Whitening divides by the smallest eigenvalue, which float32 knows only to its round-off times the condition.
+    lost = torch.finfo(F32).eps * torch.linalg.cond(statistics(content)[1]).max()
+    assert (covariance - style_covariance).norm() / style_covariance.norm() < 1e-5 + lost
 
 
 def test_pooled_statistics_match_over_the_batch_and_not_in_each_sample():
