@@ -9,6 +9,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -250,11 +251,21 @@ class TranslationExperiment(Experiment):
         )
         folder = context.directory(self.name, scale)
         _write_runs(folder, results)
-        galleries = {
-            style: _gallery([r for r in results if r.config.domain_b == style], chosen, context.runs)
-            for style in chosen.styles
-        }
-        outcome = self.evaluate(Setting(scale, chosen, context), galleries)
+        threads = torch.get_num_threads()
+        if context.threads is not None:
+            torch.set_num_threads(context.threads)
+        try:
+            galleries = {
+                style: _gallery(
+                    tuple(context.runs / r.config.key() for r in results if r.config.domain_b == style),
+                    configs[0].data_root,
+                    chosen.paintings,
+                )
+                for style in chosen.styles
+            }
+            outcome = self.evaluate(Setting(scale, chosen, context), galleries)
+        finally:
+            torch.set_num_threads(threads)
         return replace(outcome, seconds=time.perf_counter() - start)
 
     def classifier(self, setting: Setting) -> tuple[StyleClassifier, dict[str, Tensor]]:
@@ -289,21 +300,28 @@ def mean_text(values: Sequence[float], digits: int = 2) -> str | None:
     return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
 
 
-def _gallery(results: Sequence[Result], chosen: Protocol, runs: Path) -> Gallery:
-    config = results[0].config
+@lru_cache(maxsize=4)
+def _gallery(folders: tuple[Path, ...], data_root: str | None, paintings_each: int) -> Gallery:
+    """What the runs in these folders paint; once for all the tables and figures that a command makes of it."""
+    results = [Result.load(folder, TranslationConfig) for folder in folders]
+    config = results[0].config.replace(data_root=data_root)
     a, b = load_domains(config)
     photos, paintings = (_unit(centres(domain.test, config.image_size)) for domain in (a, b))
-    count = len(photos) * chosen.paintings
+    count = len(photos) * paintings_each
     # Every photograph with several paintings, every painting about as often as the others.
     first = torch.arange(count) % len(photos)
     second = (torch.arange(count) * 7 + torch.arange(count) // len(photos)) % len(paintings)
     x, y = photos[first], paintings[second]
     painted = {}
     for method in METHODS.values():
-        mine = [r for r in results if all(getattr(r.config, name) == value for name, value in method.fields.items())]
-        painters = [load_painter(runs / r.config.key()) for r in mine if r.succeeded]
+        mine = [
+            (folder, result)
+            for folder, result in zip(folders, results, strict=True)
+            if all(getattr(result.config, name) == value for name, value in method.fields.items())
+        ]
+        painters = [load_painter(folder) for folder, result in mine if result.succeeded]
         painted[method.label] = Painted(
-            tuple(mine),
+            tuple(result for _, result in mine),
             tuple(_through(painter, x, y, "b") for painter in painters),
             tuple(_through(painter, y, x, "a") for painter in painters),
         )
