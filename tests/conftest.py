@@ -1,5 +1,7 @@
 """What every test shares: one thread, a seeded source of randomness, and the modules beside the tests."""
 
+import contextlib
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +10,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
+with contextlib.suppress(ValueError):  # outside the main thread
+    # Started in the background, a process ignores Ctrl-C, which some tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
