@@ -35,7 +35,7 @@ def run(threads: list[int]) -> Path:
 def measure(threads: int) -> list[dict[str, Any]]:
     names = {"batch norm": normalisation("batchnorm")}
     names |= {f"ours {d}": normalisation("dbn", group_size=d, gradient="exact") for d in GROUP_SIZES}
-    times = interleave({name: step(norm) for name, norm in names.items()}, seconds=6.0)
+    times = interleave({name: step(norm) for name, norm in names.items()}, seconds=3.0)
     base = times["batch norm"].median
     layers: dict[str, nn.Module] = {"batch norm": nn.BatchNorm2d(LAYER[1])}
     layers |= {f"ours {d}": DecorrelatedBatchNorm2d(LAYER[1], group_size=d) for d in GROUP_SIZES}
