@@ -17,6 +17,7 @@ from eigengrad.lab.experiments import (
     table5,
     table6,
     table7,
+    table10,
 )
 from eigengrad.lab.experiments.comparison import Comparison
 from eigengrad.lab.experiments.fig4 import discarded
@@ -326,3 +327,11 @@ def test_every_table_copes_with_runs_that_failed(name, tmp_path):
         assert outcome.tables
         assert all(table.conditions["scale"] == "smoke" and "trials" in table.conditions for table in outcome.tables)
         assert "non-finite" in outcome.markdown() or name in ("fig5", "fig6")
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [([1.0] * 8, "confirmed"), ([1.0, 1.2, 0.9, 1.1, 1.0, 1.3, 0.8, 1.0], "open"), ([1.2] * 8, "not confirmed")],
+)
+def test_equal_times_are_confirmed_only_if_the_rounds_agree(times, verdict):
+    assert table10._equality([(times, [1.0] * 8)]) == verdict

@@ -112,6 +112,7 @@ def _draw(folder: Path, cells: Cells) -> str:
                         epochs, errors, "o-" if len(errors) < 20 else "-", ms=4, color=colours[method], label=method
                     )
             axis.set(title=f"d = {size}", xlabel="epoch")
+            axis.xaxis.get_major_locator().set_params(integer=True)
         axes[0][0].set_ylabel("training error, %")
         shown = [axis for axis in axes[0] if axis.lines]
         if shown:
