@@ -97,10 +97,10 @@ _SLIM = TranslationConfig(
     image_size=64,
     style_reductions=1,
     batch_size=2,
-    iterations=240,
-    evaluate_every=80,
-    decay_from=80,
-    decay_every=80,
+    iterations=1200,
+    evaluate_every=200,
+    decay_from=600,
+    decay_every=120,
     lr=1e-3,
 )
 _TOY = TranslationConfig(
@@ -123,7 +123,7 @@ _TOY = TranslationConfig(
 
 _PROTOCOLS = {
     "smoke": Protocol(_TOY, ("strokes",), ("hills", "strokes"), 4, 1, 40, "24 drawn pictures of each domain"),
-    "small": Protocol(_SLIM, ("ukiyoe",), ARTWORKS, 110, 2, 40, "Artworks, a subset of 95 to 200 pictures a domain"),
+    "small": Protocol(_SLIM, ("ukiyoe",), ARTWORKS, 600, 2, 40, "Artworks, a subset of 95 to 200 pictures a domain"),
     "paper": Protocol(
         TranslationConfig(), ("cezanne", "monet", "ukiyoe", "vangogh"), ARTWORKS, 200_000 * 60, 1, 40, "Artworks"
     ),
