@@ -9,7 +9,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import eigengrad as eg
 from eigengrad.gradients import RULES
-from eigengrad.nn.whiten_color import WhitenColor2d, color_transfer, whiten_color
+from eigengrad.nn import WhitenColor2d
+from eigengrad.nn.functional import color_transfer, whiten_color
 
 F32, F64 = torch.float32, torch.float64
 scope = pytest.mark.parametrize("per_sample", [True, False], ids=["per sample", "pooled"])

@@ -1,0 +1,179 @@
+"""Moments of two maps, folded into a matrix and an offset that are applied to one of them, with the gradient.
+
+The maps are passed over as whitening does it (:mod:`.passes`): twice in each direction for the content, once for the
+style. What is kept for the backward pass is content, style, and the small graph from their moments to T and t. Where a
+second derivative, forward mode, a transform or the compiler is at work, the same is composed from two differentiable
+functions of maps (:mod:`.point_moments`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .._inputs import forward_mode, full_precision, is_concrete, widen
+from .._transforms import _bare_apply
+from .inner_graph import inner_graph
+from .layout import dense
+from .passes import passes_over
+from .point_moments import affine, statistics
+
+__all__ = ["recolor"]
+
+
+def recolor(
+    content: Tensor, style: Tensor, alpha: float | Tensor, groups: int, per_sample: bool, fold: Callable[..., Any]
+) -> Tensor:
+    """T (x − μ) + t for the content x: (N, C, *spatial) to the same.
+
+    Args:
+        content, style: maps, checked by the caller.
+        alpha: a number or a tensor () or (N,), handed to ``fold``.
+        groups: of channels; moments are taken within each.
+        per_sample: moments of each sample, or of the batch.
+        fold: from mean and covariance of content and of style and α to T (N, groups, d, d) and t (N, groups, d, 1),
+            where N is 1 if moments are of the batch; differentiable.
+    """
+    if _passable(content, style, alpha, per_sample):
+        y: Tensor = _bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold)
+        return y
+    return _composed(content, style, alpha, groups, per_sample, fold)
+
+
+def _passable(content: Tensor, style: Tensor, alpha: float | Tensor, per_sample: bool) -> bool:
+    """Whether the numbers can be passed over, with no derivative but the first to record.
+
+    One α for each sample makes a T for each, and a pass over a whole batch knows one.
+    """
+    if not (is_concrete(content) and is_concrete(style)) or forward_mode() or torch.is_inference_mode_enabled():
+        return False
+    several = isinstance(alpha, Tensor) and (not is_concrete(alpha) or (alpha.ndim == 1 and not per_sample))
+    return content.numel() > 0 and not several
+
+
+def _composed(
+    content: Tensor, style: Tensor, alpha: float | Tensor, groups: int, per_sample: bool, fold: Callable[..., Any]
+) -> Tensor:
+    """In differentiable operations."""
+    dtype = torch.promote_types(widen(content).dtype, widen(style).dtype)
+    x, s = (_points(map_.to(dtype), groups) for map_ in (content, style))
+    centred, x_mean, x_covariance = statistics(x, not per_sample)
+    _, s_mean, s_covariance = statistics(s, not per_sample)
+    T, t = fold(x_mean, x_covariance, s_mean, s_covariance, alpha)
+    y = affine(T.expand(len(x), *T.shape[1:]), t.expand(len(x), *t.shape[1:]), centred)
+    return y.reshape(content.shape).to(content.dtype)
+
+
+def _points(x: Tensor, groups: int) -> Tensor:
+    """(N, C, *spatial) as (N, groups, d, M), of an empty batch too."""
+    samples, channels, *spatial = x.shape
+    return x.reshape(samples, groups, channels // groups, math.prod(spatial))
+
+
+class _Moments:
+    """A map as whitening passes over it, and its moments as leaves of the small graph.
+
+    Statistics of each sample by itself are those of one sample with as many times the groups: in memory it is the same.
+    """
+
+    def __init__(self, map_: Tensor, dtype: torch.dtype, groups: int, per_sample: bool) -> None:
+        self.shape, self.dtype = map_.shape, map_.dtype
+        samples, channels = map_.shape[:2]
+        positions = math.prod(map_.shape[2:])
+        self.own, self.per_sample = (samples if per_sample else 1), per_sample
+        self.count = positions * (1 if per_sample else samples)
+        self.points = self.view(map_, dtype)
+        self.passes = passes_over(self.points, self.own * groups)
+        self.centre, covariance = self.passes.statistics(self.points)
+        d = channels // groups
+        self.mean = self.centre.to(dtype).view(self.own, groups, d, 1).requires_grad_()
+        self.covariance = covariance.view(self.own, groups, d, d).requires_grad_()
+
+    def view(self, map_: Tensor, dtype: torch.dtype) -> Tensor:
+        """The map, or one of its shape, as it is passed over."""
+        samples, channels, *spatial = map_.shape
+        if not self.per_sample:
+            return dense(map_.to(dtype))
+        return map_.to(dtype).reshape(1, samples * channels, math.prod(spatial)).contiguous()
+
+    def restore(self, points: Tensor) -> Tensor:
+        """Back in the shape and type of the map."""
+        return points.reshape(self.shape).to(self.dtype)
+
+
+class _Recolor(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        content: Tensor,
+        style: Tensor,
+        alpha: float | Tensor,
+        groups: int,
+        per_sample: bool,
+        fold: Callable[..., Any],
+    ) -> Any:
+        dtype = torch.promote_types(widen(content).dtype, widen(style).dtype)
+        x, s = (_Moments(map_.detach(), dtype, groups, per_sample) for map_ in (content, style))
+        blend = alpha.detach().requires_grad_(alpha.requires_grad) if isinstance(alpha, Tensor) else alpha
+        wanted = any(ctx.needs_input_grad)
+        with torch.set_grad_enabled(wanted), inner_graph():
+            T, t = fold(x.mean, x.covariance, s.mean, s.covariance, blend)
+        y = x.passes.whiten(x.points, T.detach().flatten(0, 1), None, t.detach().flatten(), x.centre)
+        result = x.restore(y)
+        if wanted:
+            ctx.save_for_backward(content, style, *([alpha] if isinstance(alpha, Tensor) else []))
+            x.points = s.points = content.new_empty(0)  # seen again by way of what is saved
+            ctx.x, ctx.s, ctx.T, ctx.t, ctx.blend, ctx.alpha = x, s, T, t, blend, alpha
+            ctx.groups, ctx.per_sample, ctx.fold = groups, per_sample, fold
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gy: Tensor) -> Any:
+        content, style, *alpha = ctx.saved_tensors
+        with full_precision(content):
+            if torch.is_grad_enabled() or not is_concrete(gy):
+                return (*_recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy), None, None, None)
+            return (*_gradients(ctx, content, style, gy), None, None, None)
+
+
+def _gradients(ctx: Any, content: Tensor, style: Tensor, gy: Tensor) -> tuple[Tensor | None, ...]:
+    x: _Moments = ctx.x
+    s: _Moments = ctx.s
+    dtype, T = ctx.T.dtype, ctx.T.detach().flatten(0, 1)
+    needs_content, needs_style, needs_alpha = ctx.needs_input_grad[:3]
+    points, dy = x.view(content, dtype), x.view(gy, dtype)
+    G, sums, _ = x.passes.sums(dy, points, T, x.centre)
+    leaves = [x.mean, x.covariance, s.mean, s.covariance]
+    if needs_alpha:
+        leaves.append(ctx.blend)
+    outputs, given = (ctx.T, ctx.t), (G.view_as(ctx.T), sums.view_as(ctx.t))
+    gx_mean, gx, gs_mean, gs, *g_alpha = torch.autograd.grad(outputs, leaves, given, retain_graph=True)
+    g_content = g_style = None
+    if needs_content:
+        dx = x.passes.gradient(dy, points, T, gx.flatten(0, 1), None, sums, x.centre, x.count)
+        if gx_mean.any():  # not at full strength, where the offset is the style's mean alone
+            dx += (gx_mean / x.count).view(1, -1, *[1] * (dx.ndim - 2))
+        g_content = x.restore(dx)
+    if needs_style:
+        B, b = (gs + gs.mT) / s.count, gs_mean / s.count
+        ds = s.passes.whiten(s.view(style, dtype), B.flatten(0, 1), None, b.flatten(), s.centre)
+        g_style = s.restore(ds)
+    return g_content, g_style, (g_alpha[0] if g_alpha else None)
+
+
+def _recomposed(
+    ctx: Any, content: Tensor, style: Tensor, alpha: float | Tensor, gy: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients as differentiable functions of content, style, α and gy."""
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        output = _composed(content, style, alpha, ctx.groups, ctx.per_sample, ctx.fold)
+    given = (content, style, alpha)
+    wanted = [t for t, needed in zip(given, ctx.needs_input_grad[:3], strict=True) if needed and isinstance(t, Tensor)]
+    found = iter(torch.autograd.grad(output, wanted, gy, create_graph=create_graph))
+    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:3])
