@@ -29,7 +29,7 @@ def by(kernel, A, first=0, last=None):
     A, n = A.contiguous(), A.shape[-1]
     L, V = torch.full(A.shape[:-1], -7.0, dtype=A.dtype), torch.full_like(A, -7.0)
     solve = getattr(kernels.eigensolvers(A.dtype), kernel)
-    status = solve(A.data_ptr(), L.data_ptr(), V.data_ptr(), first, len(A) if last is None else last, n)
+    status = solve(A.data_ptr(), L.data_ptr(), V.data_ptr(), first, len(A) if last is None else last, n, 0)
     return L, V.mT, status
 
 
@@ -404,7 +404,7 @@ def test_nothing_beyond_the_tensors_is_touched(kernel, n, dtype):
         inner = [room[guard:-guard] for room in rooms]
         inner[0].copy_(A.reshape(-1))
         before = [room.clone() for room in rooms]
-        status = getattr(kernels.eigensolvers(dtype), kernel)(*(x.data_ptr() for x in inner), 0, batch, n)
+        status = getattr(kernels.eigensolvers(dtype), kernel)(*(x.data_ptr() for x in inner), 0, batch, n, 0)
         assert status == 0
         for room, old in zip(rooms, before, strict=True):
             assert same_bits((room[:guard], old[:guard]), (room[-guard:], old[-guard:]))

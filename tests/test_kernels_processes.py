@@ -1,25 +1,20 @@
-"""The compiled kernels in processes of their own: other CPUs, forks, many threads, caches in every condition."""
+"""The compiled kernels in processes of their own: other CPUs, forks, caches in every condition."""
 
 import contextlib
 import gc
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
 import eigengrad as eg
-from eigengrad.kernels import threads
-from eigengrad.solvers import batched
-from eigengrad.testing import decomposition_errors, hard_matrices
+from eigengrad.testing import hard_matrices
 
 pytest.importorskip("numba")
 from numba import njit
@@ -40,23 +35,6 @@ def run(script, *, cache=None, check=True, **environment):
     result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=900)
     assert not check or result.returncode == 0, result.stderr
     return result
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-def spread(n, dtype=torch.float32):
-    """A batch that is worth a second thread."""
-    batch = 64
-    while batched._plan(torch.Size([batch, n, n]), dtype).short:
-        batch *= 2
-    A = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    return A @ A.mT
 
 
 # Narrower CPUs ------------------------------------------------------------------------------------------------------
@@ -89,17 +67,17 @@ def accuracy_on(cpu, cache, cases):
                 A = torch.cat([A, A[:3]])
                 L, V = torch.empty(A.shape[:-1], dtype=dtype), torch.empty_like(A)
                 places = A.data_ptr(), L.data_ptr(), V.data_ptr()
-                assert solve(*places, 0, len(A), n) == 0
+                assert solve(*places, 0, len(A), n, 0) == 0
                 ours = [error.max() for error in decomposition_errors(A, L, V.mT)]
                 lapack = [error.max() for error in decomposition_errors(A, *torch.linalg.eigh(A))]
                 assert all(x <= 2 * y for x, y in zip(ours, lapack)), (kernel, name, n, ours, lapack)
                 assert (L.diff(dim=-1) >= 0).all()
                 all_L, all_V = L.clone(), V.clone()
                 L[-3:], V[-3:] = 0, 0
-                assert solve(*places, len(A) - 3, len(A), n) == 0
+                assert solve(*places, len(A) - 3, len(A), n, 0) == 0
                 assert torch.equal(L, all_L) and torch.equal(V, all_V)
                 A[1, n - 1, 0] = torch.nan
-                assert solve(*places, 0, len(A), n) == 1
+                assert solve(*places, 0, len(A), n, 0) == 1
                 assert (torch.ones(4) * 1e-40 * 0.5 > 0).all()
         print("done")
         """,
@@ -279,121 +257,6 @@ def test_numba_is_not_imported_before_it_is_needed():
     run(script)
 
 
-# Threads ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_many_threads_at_once_get_their_own_results():
-    batches = [spread(8), spread(4), spread(40), spread(8, torch.float64)]
-    expected = [batched.eigh(A, "L") for A in batches]
-    failures = []
-
-    def work(which):
-        for turn in range(15):
-            number = (which + turn) % len(batches)
-            L, V = eg.eigh(batches[number])
-            if not (torch.equal(L, expected[number][0]) and torch.equal(V, expected[number][1])):
-                failures.append((which, turn))
-
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(12)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not failures
-
-
-def test_one_thread_of_torch_is_one_thread(monkeypatch):
-    used = []
-    monkeypatch.setattr(threads, "parallel", lambda kernel, parts: used.extend(parts) or [kernel(*p) for p in parts])
-    A = spread(4)
-    batched.eigh(A, "L")
-    assert torch.get_num_threads() == 1
-    assert not used
-    torch.set_num_threads(2)
-    try:
-        batched.eigh(A, "L")
-    finally:
-        torch.set_num_threads(1)
-    assert [part[3:5] for part in used] == [(0, len(A) // 2), (len(A) // 2, len(A))]
-
-
-def test_parts_are_done_when_no_thread_can_be_started(monkeypatch):
-    def refuse(self):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threads, "_pool", threads._Pool())
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    here = threading.get_ident()
-    results = threads.parallel(lambda a, b: (a + b, threading.get_ident()), [(1, 2), (3, 4), (5, 6)])
-    assert results == [(3, here), (7, here), (11, here)]
-
-
-def test_parts_are_done_when_all_workers_are_busy():
-    release = threading.Event()
-    blocked = threading.Thread(target=threads.parallel, args=(lambda wait: wait and release.wait(60), [(0,), (1,)]))
-    blocked.start()
-    try:
-        here = threading.get_ident()
-        results = [threads.parallel(lambda x: (x, threading.get_ident()), [(1,), (2,)]) for _ in range(3)]
-        assert [[x for x, _ in result] for result in results] == [[1, 2]] * 3
-        assert all(result[0][1] == here for result in results)
-    finally:
-        release.set()
-        blocked.join()
-
-
-def test_an_error_in_any_part_arrives_after_all_parts_have_ended():
-    for bad in range(3):
-        ended = []
-
-        def part(number, bad=bad, ended=ended):
-            if number == bad:
-                raise ZeroDivisionError(number)
-            time.sleep(0.05)
-            ended.append(number)
-
-        with pytest.raises(ZeroDivisionError, match=str(bad)):
-            threads.parallel(part, [(0,), (1,), (2,)])
-        before = list(ended)
-        time.sleep(0.1)
-        assert ended == before
-
-
-@linux
-def test_an_interruption_arrives_after_all_parts_have_ended():
-    running = threading.Event()
-    ended = []
-
-    def part(number):
-        if number == 0:
-            running.wait(60)
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5)
-        else:
-            running.set()
-            time.sleep(0.2)
-            ended.append(number)
-
-    with pytest.raises(KeyboardInterrupt):
-        threads.parallel(part, [(0,), (1,)])
-    assert ended == [1]
-
-
-@linux
-@pytest.mark.usefixtures("two_threads")
-def test_denormal_arithmetic_is_restored_in_every_thread():
-    A = spread(4)
-    batched.eigh(A, "L")
-    bad = A.clone()
-    bad[-1, 3, 0] = torch.nan
-    with pytest.raises(torch.linalg.LinAlgError):
-        batched.eigh(bad, "L")
-    kept = threads.parallel(lambda: (5e-324 * 1.0 > 0, threading.get_ident(), time.sleep(0.1)), [()] * 4)
-    assert len({ident for _, ident, _ in kept}) > 1
-    assert all(keeps for keeps, _, _ in kept)
-
-
 # Forks --------------------------------------------------------------------------------------------------------------
 
 
@@ -432,36 +295,6 @@ def test_a_forked_child_decomposes_after_its_parent_used_threads():
         assert same(eg.eigh(A))
     """
     run(script)
-
-
-class Decompositions(torch.utils.data.Dataset):
-    """Each item is decomposed where it is loaded."""
-
-    def __init__(self, A):
-        self.A = A
-
-    def __len__(self):
-        return len(self.A)
-
-    def __getitem__(self, index):
-        L, V = eg.eigh(self.A[index])
-        return self.A[index], L, V
-
-
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_workers_of_a_data_loader(method):
-    A = spread(4)
-    A = A.view(4, -1, 4, 4)
-    eg.eigh(A)  # the parent has threads
-    loader = torch.utils.data.DataLoader(
-        Decompositions(A), batch_size=None, num_workers=2, multiprocessing_context=method, timeout=300
-    )
-    items = list(loader)
-    assert len(items) == 4
-    for M, L, V in items:
-        assert decomposition_errors(M[:50], L[:50], V[:50])[0].max() < 1e-5
-        assert torch.equal(V, eg.eigh(M).eigenvectors)
 
 
 # While the compiler is at work --------------------------------------------------------------------------------------

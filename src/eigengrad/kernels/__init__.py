@@ -63,9 +63,9 @@ class Function(enum.IntEnum):
 class Eigensolvers(NamedTuple):
     """What :mod:`eigengrad.kernels.eigh` offers for one type."""
 
-    jacobi: Callable[[int, int, int, int, int, int], int]
-    lanes: Callable[[int, int, int, int, int, int], int]
-    divided: Callable[[int, int, int, int, int, int], int]
+    jacobi: Callable[[int, int, int, int, int, int, int], int]
+    lanes: Callable[[int, int, int, int, int, int, int], int]
+    divided: Callable[[int, int, int, int, int, int, int], int]
 
 
 @functools.cache

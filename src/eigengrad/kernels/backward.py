@@ -21,9 +21,9 @@ _PARALLEL = 200.0  # microseconds of work from which a second thread pays
 class _Kernels(NamedTuple):
     """What :mod:`.pullbacks` offers for one type, and how many matrices it takes at a time."""
 
-    rule: Callable[..., None]
-    function: Callable[..., None]
-    bracket: Callable[..., None]
+    rule: Callable[..., int]
+    function: Callable[..., int]
+    bracket: Callable[..., int]
     unit: int
 
 
@@ -69,11 +69,10 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
 
 
 def _run(
-    kernel: Callable[..., None], places: Sequence[Any], options: Sequence[Any], batch: int, unit: int, cost: float
+    kernel: Callable[..., int], places: Sequence[Any], options: Sequence[Any], batch: int, unit: int, cost: float
 ) -> None:
     """On one thread, or on several where ``cost`` microseconds a unit make it worth while."""
     if torch.get_num_threads() == 1 or -(-batch // unit) * cost < _PARALLEL:
-        kernel(*places, 0, batch, *options)
+        kernel(*places, 0, batch, *options, 0)
     else:
-        shares = threads.shares(batch, unit)
-        threads.parallel(kernel, [(*places, first, last, *options) for first, last in shares])
+        threads.share(kernel, places, batch, unit, options)

@@ -14,6 +14,7 @@ from typing import Any
 
 from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
 from .compiled import compiled
+from .parts import first_part, next_part
 from .tiles import centre_of, channel_places, gather, new_tile, scatter
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
 from .vectors import width
@@ -25,7 +26,8 @@ __all__ = ["mix", "mix_rows"]
 def mix(
     number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
     weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
-) -> None:  # fmt: skip
+    ledger: int,
+) -> int:  # fmt: skip
     """The tiles ``first`` to ``last`` of y = M x + c, or, where there is a second map, of y = M₁ x₁ + M₂ x₂ + c.
 
     Takes addresses, and as first argument a number of the maps' type (see :mod:`.arrays`). The centre is subtracted
@@ -48,31 +50,37 @@ def mix(
     sources = channel_places(lanes, span * d, d, depth, stride)
     targets = channel_places(lanes, span * d, d, rows, stride)
     tiles_a_sample = rounded(P, length) // length
-    for number_of_tile in range(first, last):
-        point = number_of_tile * length
-        count = min(length, points - point)
-        if whole:
-            sample, part = divmod(number_of_tile, tiles_a_sample)
-            point = sample * P + part * length
-            count = min(length, P - part * length)
-        for group in range(0, C // d, span):
-            groups = min(span, C // d - group)
-            for side in range(maps):
-                shift = centres[0] if side == maps - 1 else centres[1]
-                x = inputs[0] if side == 0 else inputs[1]
-                gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, sources, side * rows * stride)
-            for g in range(group, group + groups):
-                out, place, step = spare, (g - group) * rows * stride, stride
-                if whole:
-                    out, place, step = y, (point // P * C + g * d) * P + point % P, P
-                mix_rows(
-                    lanes, tile, (g - group) * depth * stride, stride, depth, count, packed, g * rows * depth,
-                    shifts, g * rows, rows, out, place, step, whole and streaming != 0,
-                )  # fmt: skip
-            if not whole:
-                scatter(lanes, spare, targets, y, shape, point, count, group * d, groups * d, streaming != 0)
-    if streaming:
-        finish_streaming()
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        for number_of_tile in range(begin, end):
+            point = number_of_tile * length
+            count = min(length, points - point)
+            if whole:
+                sample, part = divmod(number_of_tile, tiles_a_sample)
+                point = sample * P + part * length
+                count = min(length, P - part * length)
+            for group in range(0, C // d, span):
+                groups = min(span, C // d - group)
+                for side in range(maps):
+                    shift = centres[0] if side == maps - 1 else centres[1]
+                    x = inputs[0] if side == 0 else inputs[1]
+                    gather(
+                        lanes, x, shape, point, count, group * d, groups * d, shift, tile, sources, side * rows * stride
+                    )
+                for g in range(group, group + groups):
+                    out, place, step = spare, (g - group) * rows * stride, stride
+                    if whole:
+                        out, place, step = y, (point // P * C + g * d) * P + point % P, P
+                    mix_rows(
+                        lanes, tile, (g - group) * depth * stride, stride, depth, count, packed, g * rows * depth,
+                        shifts, g * rows, rows, out, place, step, whole and streaming != 0,
+                    )  # fmt: skip
+                if not whole:
+                    scatter(lanes, spare, targets, y, shape, point, count, group * d, groups * d, streaming != 0)
+        if streaming:
+            finish_streaming()
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
 
 
 @compiled

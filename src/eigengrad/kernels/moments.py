@@ -19,6 +19,7 @@ import numpy as np
 
 from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
 from .compiled import compiled
+from .parts import first_part, next_part
 from .tiles import centre_of, channel_places, gather, new_tile
 from .vector_blocks import add_lane_sums, add_products, add_rows, zero_block
 from .vectors import width
@@ -63,9 +64,9 @@ def totals_size(d: int) -> int:
 @compiled
 def moments(
     number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
-    first: int, last: int, slabs: int, length: int, span: int,
-) -> None:  # fmt: skip
-    """The totals of the slabs ``first`` to ``last`` of all ``slabs``, each a share of the tiles.
+    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+) -> int:  # fmt: skip
+    """The totals of the slabs ``first`` to ``last`` of all ``slabs``, each a share of the tiles; see :mod:`.parts`.
 
     The right map is taken less its centre. For one map with itself both addresses are the same, and of its products
     only the blocks on and above the diagonal are summed. A tile has ``length`` points of ``span`` groups.
@@ -79,22 +80,26 @@ def moments(
     places = channel_places(lanes, span * d, d, rows, stride)
     sums = doubles_at(totals, slabs * (C // d) * size)
     tiles = rounded(points, length) // length
-    for slab in range(first, last):
-        start = slab * (C // d) * size
-        for i in range(start, start + C // d * size):
-            sums[i] = 0
-        begin, end = tiles * slab // slabs * length, min(points, tiles * (slab + 1) // slabs * length)
-        for point in range(begin, end, length):
-            count = min(length, end - point)
-            for group in range(0, C // d, span):
-                groups = min(span, C // d - group)
-                for side in range(1 if itself else 2):
-                    shift = centres[0] if itself or side == 1 else centres[1]
-                    x = maps[0] if side == 0 else maps[1]
-                    gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, places, side * half)
-                for g in range(groups):
-                    place, here = g * rows * stride, start + (group + g) * size
-                    _add_group(lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        for slab in range(begin, end):
+            start = slab * (C // d) * size
+            for i in range(start, start + C // d * size):
+                sums[i] = 0
+            low, high = tiles * slab // slabs * length, min(points, tiles * (slab + 1) // slabs * length)
+            for point in range(low, high, length):
+                count = min(length, high - point)
+                for group in range(0, C // d, span):
+                    groups = min(span, C // d - group)
+                    for side in range(1 if itself else 2):
+                        shift = centres[0] if itself or side == 1 else centres[1]
+                        x = maps[0] if side == 0 else maps[1]
+                        gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, places, side * half)
+                    for g in range(groups):
+                        place, here = g * rows * stride, start + (group + g) * size
+                        _add_group(lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
 
 
 @compiled

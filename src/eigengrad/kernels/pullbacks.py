@@ -5,6 +5,8 @@ with its divided differences F. In torch operations these are some twenty, two m
 Here W matrices lie side by side (``lanes``): 3 n³ or 4 n³ fused operations for all, which never leave the cache.
 
 For larger matrices the three products are better left to the library, and :func:`bracket` does what is between them.
+
+The entries at the end take addresses, and the matrices ``first`` to ``last``, or a ledger to take them from.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from .arrays import array_at
 from .compiled import compiled
 from .lane_products import product
 from .lanes import deinterleave, interleave
+from .parts import first_part, next_part
 from .rules import magnitude, make_ready
 from .vectors import FLOAT32, FLOAT64, aligned, broadcast, load, root, splat, store, width
 
@@ -137,54 +140,82 @@ def _bracket(
 @compiled
 def rule32(
     V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int, one: float,
-    two: float,
-) -> None:  # fmt: skip
-    """:func:`_rule` of float32, from addresses; gL may be 0, for none."""
+    two: float, ledger: int,
+) -> int:  # fmt: skip
+    """:func:`_rule` of float32; gL may be 0, for none."""
     lanes, size, count = FLOAT32(), last * n * n, last * n
     vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
     values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
-    _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, first, last, n, rule, one, two)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, begin, end, n, rule, one, two)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
 
 
 @compiled
-def function32(V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int) -> None:
-    """:func:`_function` of float32, from addresses."""
+def function32(V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int) -> int:
+    """:func:`_function` of float32."""
     lanes, size = FLOAT32(), last * n * n
     vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
-    _function(lanes, vectors, gradients, values, array_at(lanes, gA, size), first, last, n, function)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        _function(lanes, vectors, gradients, values, array_at(lanes, gA, size), begin, end, n, function)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
 
 
 @compiled
-def bracket32(X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float) -> None:
-    """:func:`_bracket` of float32, from addresses; gL may be 0, for none."""
+def bracket32(
+    X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
+) -> int:
+    """:func:`_bracket` of float32; gL may be 0, for none."""
     lanes, count = FLOAT32(), last * n
     values, slopes = array_at(lanes, L, count), array_at(lanes, gL, count)
-    _bracket(lanes, array_at(lanes, X, count * n), values, slopes, gL != 0, first, last, n, rule, one, two)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        _bracket(lanes, array_at(lanes, X, count * n), values, slopes, gL != 0, begin, end, n, rule, one, two)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
 
 
 @compiled
 def rule64(
     V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int, one: float,
-    two: float,
-) -> None:  # fmt: skip
-    """:func:`_rule` of float64, from addresses; gL may be 0, for none."""
+    two: float, ledger: int,
+) -> int:  # fmt: skip
+    """:func:`_rule` of float64; gL may be 0, for none."""
     lanes, size, count = FLOAT64(), last * n * n, last * n
     vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
     values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
-    _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, first, last, n, rule, one, two)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, begin, end, n, rule, one, two)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
 
 
 @compiled
-def function64(V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int) -> None:
-    """:func:`_function` of float64, from addresses."""
+def function64(V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int) -> int:
+    """:func:`_function` of float64."""
     lanes, size = FLOAT64(), last * n * n
     vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
-    _function(lanes, vectors, gradients, values, array_at(lanes, gA, size), first, last, n, function)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        _function(lanes, vectors, gradients, values, array_at(lanes, gA, size), begin, end, n, function)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
 
 
 @compiled
-def bracket64(X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float) -> None:
-    """:func:`_bracket` of float64, from addresses; gL may be 0, for none."""
+def bracket64(
+    X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
+) -> int:
+    """:func:`_bracket` of float64; gL may be 0, for none."""
     lanes, count = FLOAT64(), last * n
     values, slopes = array_at(lanes, L, count), array_at(lanes, gL, count)
-    _bracket(lanes, array_at(lanes, X, count * n), values, slopes, gL != 0, first, last, n, rule, one, two)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        _bracket(lanes, array_at(lanes, X, count * n), values, slopes, gL != 0, begin, end, n, rule, one, two)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0

@@ -2,34 +2,40 @@
 
 Not numba's ``parallel=True``: its OpenMP layer brings a second runtime beside torch's and kills forked children
 (DataLoader workers), and its workqueue refuses concurrent callers. Here any thread may call at any time, a forked
-child starts with fresh threads, and ``torch.set_num_threads`` is respected. Handing over work costs some 20 µs, so
-callers stay on one thread below ten times that.
+child starts with fresh threads, and ``torch.set_num_threads`` is respected.
+
+A sleeping thread takes some 50 µs to wake. So work is not dealt out but taken, part by part (:mod:`.parts`): the caller
+begins at once, and a worker that comes late finds the less to do.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 import os
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 import torch
 
-__all__ = ["parallel", "shares"]
+__all__ = ["share"]
+
+_PARTS = 8  # for each thread: the fewer, the longer the last one is waited for
+_PATIENCE = 3000  # looks at what is missing before falling asleep, some 100 µs
 
 
 class _Task:
-    """One call, done by whichever thread takes it first: a worker, or the caller if they are all busy."""
+    """One call for a worker, unless the caller is done before one comes to it."""
 
-    __slots__ = ("arguments", "done", "error", "finished", "kernel", "result", "taker")
+    __slots__ = ("arguments", "done", "error", "finished", "kernel", "ledger", "taker")
 
-    def __init__(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, kernel: Callable[..., int], arguments: tuple[Any, ...], ledger: array[int]) -> None:
         self.kernel, self.arguments = kernel, arguments
+        self.ledger = ledger  # whose address is among the arguments: a late worker still looks into it
         self.taker: dict[None, int] = {}
-        self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
         self.done = threading.Lock()
@@ -44,16 +50,11 @@ class _Task:
         if not self.take():
             return
         try:
-            self.result = self.kernel(*self.arguments)
+            self.kernel(*self.arguments)
         except BaseException as error:  # reaches the caller, not the worker's end
             self.error = error
         self.finished = True
         self.done.release()
-
-    def outcome(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.result
 
 
 def _wait(tasks: Sequence[_Task]) -> None:
@@ -104,28 +105,50 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def parallel(kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """``[kernel(*part) for part in parts]``, each in a thread; the first in the calling one."""
-    if len(parts) == 1:
-        return [kernel(*parts[0])]
+def share(
+    kernel: Callable[..., int], arguments: Sequence[Any], count: int, unit: int, options: Sequence[Any] = ()
+) -> int:
+    """``kernel(*arguments, 0, count, *options, 0)`` by as many threads as torch has, the caller among them.
+
+    Args:
+        kernel: takes parts of the range from its last argument, the address of a ledger: see :mod:`.parts`.
+        arguments, options: what it gets before and after the range.
+        count: the length of the range.
+        unit: parts begin at multiples of it.
+
+    Returns:
+        The union of the results of all parts, as bits.
+    """
+    units = -(-count // unit)
+    others = min(torch.get_num_threads(), units) - 1
+    if others < 1:
+        return kernel(*arguments, 0, count, *options, 0)
+    ledger = array("q", (0, 0, 0, max(1, units // (_PARTS * (others + 1))) * unit))
+    address, _ = ledger.buffer_info()
     pool = _pool
-    if pool.size < len(parts) - 1:
-        pool.grow(len(parts) - 1)
-    tasks = [_Task(kernel, part) for part in parts[1:]]
+    if pool.size < others:
+        pool.grow(others)
+    call = (*arguments, 0, count, *options, address)
+    tasks = [_Task(kernel, call, ledger) for _ in range(others)]
     try:
         for task in tasks:
             pool.tasks.put(task)
-        first = kernel(*parts[0])
-        for task in tasks:
-            task.run()
-    finally:
+        kernel(*call)
+        if not _finished()(address, count, _PATIENCE):
+            _wait(tasks)
+    except BaseException:
+        ledger[0] = count  # nobody takes any more
         _wait(tasks)
-    return [first, *(task.outcome() for task in tasks)]
+        raise
+    for task in tasks:
+        task.take()  # what no worker has come to yet is off
+        if task.error is not None:
+            raise task.error
+    return ledger[2]
 
 
-def shares(count: int, unit: int) -> list[tuple[int, int]]:
-    """Cut ``range(count)`` for torch's number of threads, at multiples of ``unit``."""
-    units = -(-count // unit)
-    threads = max(1, min(torch.get_num_threads(), units))
-    cuts = [min(count, units * t // threads * unit) for t in range(threads + 1)]
-    return list(itertools.pairwise(cuts))
+@functools.cache
+def _finished() -> Callable[[int, int, int], bool]:
+    from .parts import finished
+
+    return finished

@@ -103,11 +103,11 @@ class _Kernels(NamedTuple):
     number: Any
     vector: int
     pivots: Callable[..., None]
-    moments: Callable[..., None]
+    moments: Callable[..., int]
     mean_and_covariance: Callable[..., None]
     inverse_root: Callable[..., None]
     forward_weights: Callable[..., None]
-    mix: Callable[..., None]
+    mix: Callable[..., int]
     products_and_sums: Callable[..., None]
     inverse_root_gradient: Callable[..., None]
     backward_weights: Callable[..., None]
@@ -257,16 +257,15 @@ class KernelPasses:
         return parameter.detach().to(self.dtype).contiguous()
 
     def _run(
-        self, kernel: Callable[..., None], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], maps: int
+        self, kernel: Callable[..., int], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], maps: int
     ) -> None:
         """A kernel over ``count`` parts of the points, on as many threads as its work is worth."""
         number, elements = self.kernels.number, self.points * self.groups * self.d
         microseconds = maps * elements * (0.2 + 0.01 * self.d) * 1e-3
         if microseconds < self._PARALLEL:
-            kernel(number, *arguments, 0, count, *sizes)
+            kernel(number, *arguments, 0, count, *sizes, 0)
         else:
-            shares = threads.shares(count, 1)
-            threads.parallel(kernel, [(number, *arguments, first, last, *sizes) for first, last in shares])
+            threads.share(kernel, (number, *arguments), count, 1, sizes)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -60,10 +60,9 @@ def _decompose(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     L, V = M.new_empty(plan.values), M.new_empty_strided(M.shape, plan.strides)
     places = M.data_ptr(), L.data_ptr(), V.data_ptr()
     if plan.short or torch.get_num_threads() == 1:
-        status = plan.kernel(*places, 0, plan.batch, plan.n)
+        status = plan.kernel(*places, 0, plan.batch, plan.n, 0)
     else:
-        shares = threads.shares(plan.batch, plan.unit)
-        status = max(threads.parallel(plan.kernel, [(*places, first, last, plan.n) for first, last in shares]))
+        status = threads.share(plan.kernel, places, plan.batch, plan.unit, (plan.n,))
     if status:
         raise LinAlgError("not finite, or no convergence")
     return L, V
@@ -76,7 +75,7 @@ class _Plan(NamedTuple):
     batch: int
     values: tuple[int, ...]  # the shape of the eigenvalues
     strides: tuple[int, ...]  # of the eigenvectors, which are contiguous, as columns: torch's own layout
-    kernel: Callable[[int, int, int, int, int, int], int]
+    kernel: Callable[[int, int, int, int, int, int, int], int]
     unit: int  # the kernel takes so many matrices at a time
     short: bool  # not worth a second thread
 
