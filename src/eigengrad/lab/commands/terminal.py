@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FAILED", "INTERRUPTED", "MISUSE", "complain", "console", "duration", "explained", "listed", "say", "show"]
 
 FAILED, MISUSE, INTERRUPTED = 1, 2, 130
+_SENTENCE = 24  # characters: what is longer is no name or number
 
 console = Console()
 _errors = Console(stderr=True)
@@ -69,17 +70,30 @@ def duration(seconds: float) -> str:
 
 
 def show(table: Table) -> None:
-    """A table of the report on the terminal, without the columns in which there is nothing."""
+    """A table of the report on the terminal, without the columns in which there is nothing.
+
+    Where there is no room for a column of sentences, it follows as lines of its own; names and numbers are broken only
+    where they do not fit by themselves.
+    """
     from ..report.tables import cell_text
 
     chosen = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
+    texts = [{i: _escaped(cell_text(row[i])) for i in chosen} for row in table.rows]
+    widths = {i: 3 + max([len(table.columns[i]), *(len(text[i]) for text in texts)]) for i in chosen}
+    below = [i for i in chosen if widths[i] > _SENTENCE] if sum(widths.values()) >= console.width else []
+    fits = sum(widths[i] for i in chosen if i not in below) < console.width
     rich = RichTable(title=table.title, title_justify="left", caption=_caption(table), caption_justify="left")
     for i in chosen:
-        numbers = all(isinstance(row[i], int | float | None) for row in table.rows)
-        rich.add_column(table.columns[i], justify="right" if numbers else "left", overflow="fold")
-    for row in table.rows:
-        rich.add_row(*(_escaped(cell_text(row[i])) for i in chosen))
+        if i not in below:
+            numbers = all(isinstance(row[i], int | float | None) for row in table.rows)
+            rich.add_column(table.columns[i], justify="right" if numbers else "left", no_wrap=fits, overflow="fold")
+    for text in texts:
+        rich.add_row(*(text[i] for i in chosen if i not in below))
     console.print(rich)
+    for i in below:
+        for row, text in zip(table.rows, texts, strict=True):
+            if row[i] is not None:
+                say(f"{text[chosen[0]]}, {table.columns[i]}: {cell_text(row[i])}")
 
 
 def _caption(table: Table) -> str:
