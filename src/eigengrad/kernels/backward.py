@@ -19,21 +19,23 @@ _PARALLEL = 200.0  # microseconds of work from which a second thread pays
 
 
 class _Kernels(NamedTuple):
-    """What :mod:`.pullbacks` offers for one type, and how many matrices it takes at a time."""
+    """What :mod:`.pullbacks` offers, a number of the type in question, and how many matrices are taken at a time."""
 
+    number: Any
+    unit: int
     rule: Callable[..., int]
     function: Callable[..., int]
     bracket: Callable[..., int]
-    unit: int
 
 
 @functools.cache
 def _kernels(dtype: torch.dtype) -> _Kernels:
-    from . import pullbacks
+    import numpy as np
 
-    if dtype == torch.float32:
-        return _Kernels(pullbacks.rule32, pullbacks.function32, pullbacks.bracket32, 16)
-    return _Kernels(pullbacks.rule64, pullbacks.function64, pullbacks.bracket64, 8)
+    from .pullbacks import fill_bracket, pull_through_function, pull_through_rule
+
+    number, unit = (np.float32(0), 16) if dtype == torch.float32 else (np.float64(0), 8)
+    return _Kernels(number, unit, pull_through_rule, pull_through_function, fill_bracket)
 
 
 def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
@@ -45,13 +47,14 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
     if n > _LARGEST:
         Vt = V.mT
         X = matmul(Vt, gV).contiguous()
-        _run(kernels.bracket, (X.data_ptr(), L.data_ptr(), slopes), (n, rule.value, one, two), batch, 1, 2e-3 * n * n)
+        matrices = kernels.number, X.data_ptr(), L.data_ptr(), slopes
+        _run(kernels.bracket, matrices, (n, rule.value, one, two), batch, 1, 2e-3 * n * n)
         return matmul(matmul(V, X), Vt)
     rows = V.mT.contiguous()
     by_rows = gV.is_contiguous()
     gV = gV if by_rows else gV.mT.contiguous()
     gA = torch.empty(V.shape, dtype=V.dtype)
-    places = rows.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()
+    places = kernels.number, rows.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()
     _run(kernels.rule, places, (n, rule.value, one, two), batch, kernels.unit, 0.5 + 1e-3 * n**3)
     return gA
 
@@ -63,7 +66,7 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
         return None
     L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous()
     gA = torch.empty(V.shape, dtype=V.dtype)
-    places = rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()
+    places = kernels.number, rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()
     _run(kernels.function, places, (n, function.value), L.numel() // n, kernels.unit, 0.5 + 1.3e-3 * n**3)
     return gA
 

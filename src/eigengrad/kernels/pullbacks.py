@@ -4,9 +4,10 @@ For ``eigh``, gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV; 
 with its divided differences F. In torch operations these are some twenty, two microseconds and a pass over memory each.
 Here W matrices lie side by side (``lanes``): 3 n³ or 4 n³ fused operations for all, which never leave the cache.
 
-For larger matrices the three products are better left to the library, and :func:`bracket` does what is between them.
+For larger matrices the three products are better left to the library; :func:`fill_bracket` does what is between them.
 
-The entries at the end take addresses, and the matrices ``first`` to ``last``, or a ledger to take them from.
+The entries at the end take a number of the matrices' type (see :mod:`.arrays`), addresses, and the matrices ``first``
+to ``last``, or a ledger to take them from.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from . import Function
-from .arrays import array_at
+from .arrays import array_at, lanes_of
 from .compiled import compiled
 from .lane_products import product
 from .lanes import deinterleave, interleave
 from .parts import first_part, next_part
 from .rules import magnitude, make_ready
-from .vectors import FLOAT32, FLOAT64, aligned, broadcast, load, root, splat, store, width
+from .vectors import aligned, broadcast, load, root, splat, store, width
 
-__all__ = ["bracket32", "bracket64", "function32", "function64", "rule32", "rule64"]
+__all__ = ["fill_bracket", "pull_through_function", "pull_through_rule"]
 
 _SQRT = Function.SQRT.value
 
@@ -138,12 +139,12 @@ def _bracket(
 
 
 @compiled
-def rule32(
-    V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int, one: float,
-    two: float, ledger: int,
+def pull_through_rule(
+    number: Any, V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int,
+    one: float, two: float, ledger: int,
 ) -> int:  # fmt: skip
-    """:func:`_rule` of float32; gL may be 0, for none."""
-    lanes, size, count = FLOAT32(), last * n * n, last * n
+    """:func:`_rule`; gL may be 0, for none."""
+    lanes, size, count = lanes_of(number), last * n * n, last * n
     vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
     values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
     begin, end = first_part(ledger, first, last)
@@ -154,68 +155,29 @@ def rule32(
 
 
 @compiled
-def function32(V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int) -> int:
-    """:func:`_function` of float32."""
-    lanes, size = FLOAT32(), last * n * n
-    vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
-    begin, end = first_part(ledger, first, last)
-    while begin < end:
-        _function(lanes, vectors, gradients, values, array_at(lanes, gA, size), begin, end, n, function)
-        begin, end = next_part(ledger, begin, end, last, 0)
-    return 0
-
-
-@compiled
-def bracket32(
-    X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
+def pull_through_function(
+    number: Any, V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int
 ) -> int:
-    """:func:`_bracket` of float32; gL may be 0, for none."""
-    lanes, count = FLOAT32(), last * n
-    values, slopes = array_at(lanes, L, count), array_at(lanes, gL, count)
-    begin, end = first_part(ledger, first, last)
-    while begin < end:
-        _bracket(lanes, array_at(lanes, X, count * n), values, slopes, gL != 0, begin, end, n, rule, one, two)
-        begin, end = next_part(ledger, begin, end, last, 0)
-    return 0
-
-
-@compiled
-def rule64(
-    V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int, one: float,
-    two: float, ledger: int,
-) -> int:  # fmt: skip
-    """:func:`_rule` of float64; gL may be 0, for none."""
-    lanes, size, count = FLOAT64(), last * n * n, last * n
-    vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
-    values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
-    begin, end = first_part(ledger, first, last)
-    while begin < end:
-        _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, begin, end, n, rule, one, two)
-        begin, end = next_part(ledger, begin, end, last, 0)
-    return 0
-
-
-@compiled
-def function64(V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int) -> int:
-    """:func:`_function` of float64."""
-    lanes, size = FLOAT64(), last * n * n
+    """:func:`_function`."""
+    lanes, size = lanes_of(number), last * n * n
     vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
+    out = array_at(lanes, gA, size)
     begin, end = first_part(ledger, first, last)
     while begin < end:
-        _function(lanes, vectors, gradients, values, array_at(lanes, gA, size), begin, end, n, function)
+        _function(lanes, vectors, gradients, values, out, begin, end, n, function)
         begin, end = next_part(ledger, begin, end, last, 0)
     return 0
 
 
 @compiled
-def bracket64(
-    X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
+def fill_bracket(
+    number: Any, X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
 ) -> int:
-    """:func:`_bracket` of float64; gL may be 0, for none."""
-    lanes, count = FLOAT64(), last * n
-    values, slopes = array_at(lanes, L, count), array_at(lanes, gL, count)
+    """:func:`_bracket`; gL may be 0, for none."""
+    lanes, count = lanes_of(number), last * n
+    products, values, slopes = array_at(lanes, X, count * n), array_at(lanes, L, count), array_at(lanes, gL, count)
     begin, end = first_part(ledger, first, last)
     while begin < end:
-        _bracket(lanes, array_at(lanes, X, count * n), values, slopes, gL != 0, begin, end, n, rule, one, two)
+        _bracket(lanes, products, values, slopes, gL != 0, begin, end, n, rule, one, two)
         begin, end = next_part(ledger, begin, end, last, 0)
     return 0

@@ -5,64 +5,68 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from .run_options import (
+    DATA,
+    NETWORK,
+    RUN,
+    SCHEDULE,
+    DryRun,
+    Fresh,
+    Out,
+    Precision,
+    Threads,
+    folder,
+    option,
+    require_success,
+)
 from .step_time import step_time
-from .terminal import FAILED, complain, duration, explained, say
+from .terminal import duration, explained, say
 
 if TYPE_CHECKING:
     from ..training import Config
 
 __all__ = ["train"]
 
-_DATA, _NETWORK, _NORM, _SCHEDULE, _RUN = "Data", "Network", "Normalisation under test", "Training", "The run"
-
-
-def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+_NORM = "Normalisation under test"
 
 
 def train(
     data: Annotated[
-        str, _option("digits (embedded, the default), cifar10, cifar100, tiny_imagenet, imagenet, folder.", _DATA)
+        str, option("digits (embedded, the default), cifar10, cifar100, tiny_imagenet, imagenet, folder.", DATA)
     ] = "digits",
-    data_root: Annotated[Path | None, _option("Folder with the files of the data.", _DATA, metavar="DIR")] = None,
-    subset: Annotated[int | None, _option("Train on so many images, evenly over the classes.", _DATA)] = None,
-    image_size: Annotated[int | None, _option("Side of the images in pixels.", _DATA)] = None,
-    model: Annotated[str | None, _option("convnet, resnet18, resnet50, alexnet.", _NETWORK)] = None,
-    stem_width: Annotated[int | None, _option("Channels of the first layer.", _NETWORK)] = None,
-    width: Annotated[int | None, _option("Width of the other layers: 64 as published, 16 slim.", _NETWORK)] = None,
+    data_root: Annotated[Path | None, option("Folder with the files of the data.", DATA, metavar="DIR")] = None,
+    subset: Annotated[int | None, option("Train on so many images, evenly over the classes.", DATA)] = None,
+    image_size: Annotated[int | None, option("Side of the images in pixels.", DATA)] = None,
+    model: Annotated[str | None, option("convnet, resnet18, resnet50, alexnet.", NETWORK)] = None,
+    stem_width: Annotated[int | None, option("Channels of the first layer.", NETWORK)] = None,
+    width: Annotated[int | None, option("Width of the other layers: 64 as published, 16 slim.", NETWORK)] = None,
     pooling: Annotated[
         str | None,
-        _option(
+        option(
             "average, exact, svd_taylor, svd_pi, mpn_cov, isqrt_cov, g2denet, deep_o2p, bilinear or improved_bilinear.",
-            _NETWORK,
+            NETWORK,
         ),
     ] = None,
-    norm: Annotated[str | None, _option("dbn (decorrelated batch norm), iternorm, batchnorm, none.", _NORM)] = None,
-    group_size: Annotated[int | None, _option("d: channels that are decorrelated together.", _NORM)] = None,
+    norm: Annotated[str | None, option("dbn (decorrelated batch norm), iternorm, batchnorm, none.", _NORM)] = None,
+    group_size: Annotated[int | None, option("d: channels that are decorrelated together.", _NORM)] = None,
     gradient: Annotated[
-        str | None, _option("exact, taylor, clip, power_iteration (SVD-PI), svd (plain), pi.", _NORM)
+        str | None, option("exact, taylor, clip, power_iteration (SVD-PI), svd (plain), pi.", _NORM)
     ] = None,
-    degree: Annotated[int | None, _option("K of taylor, or the iterations of power_iteration.", _NORM)] = None,
-    eps: Annotated[float | None, _option("ε, added to the covariance.", _NORM)] = None,
-    epochs: Annotated[int | None, _option("Passes over the data.", _SCHEDULE)] = None,
-    batch_size: Annotated[int | None, _option("Images a step, of all processes together.", _SCHEDULE)] = None,
-    lr: Annotated[float | None, _option("Learning rate at the start.", _SCHEDULE)] = None,
-    lr_step: Annotated[int | None, _option("Epochs after which it is multiplied by --lr-factor.", _SCHEDULE)] = None,
-    lr_factor: Annotated[float | None, _option("By how much.", _SCHEDULE)] = None,
-    momentum: Annotated[float | None, _option("Of stochastic gradient descent.", _SCHEDULE)] = None,
-    weight_decay: Annotated[float | None, _option("Of stochastic gradient descent.", _SCHEDULE)] = None,
-    precision: Annotated[str | None, _option("no (float32), bf16, fp16.", _SCHEDULE)] = None,
-    seed: Annotated[int | None, _option("Of weights, order and augmentation.", _RUN)] = None,
-    threads: Annotated[int | None, _option("CPU threads.", _RUN)] = None,
-    out: Annotated[
-        Path | None, _option("Folder of the run. Default: results/runs/<name of the run>.", _RUN, metavar="DIR")
-    ] = None,
-    fresh: Annotated[bool, _option("Start over instead of continuing what is in the folder.", _RUN, "--fresh")] = False,
-    dry_run: Annotated[
-        bool, _option("Say what would be done, and measure how long it would take.", _RUN, "--dry-run")
-    ] = False,
+    degree: Annotated[int | None, option("K of taylor, or the iterations of power_iteration.", _NORM)] = None,
+    eps: Annotated[float | None, option("ε, added to the covariance.", _NORM)] = None,
+    epochs: Annotated[int | None, option("Passes over the data.", SCHEDULE)] = None,
+    batch_size: Annotated[int | None, option("Images a step, of all processes together.", SCHEDULE)] = None,
+    lr: Annotated[float | None, option("Learning rate at the start.", SCHEDULE)] = None,
+    lr_step: Annotated[int | None, option("Epochs after which it is multiplied by --lr-factor.", SCHEDULE)] = None,
+    lr_factor: Annotated[float | None, option("By how much.", SCHEDULE)] = None,
+    momentum: Annotated[float | None, option("Of stochastic gradient descent.", SCHEDULE)] = None,
+    weight_decay: Annotated[float | None, option("Of stochastic gradient descent.", SCHEDULE)] = None,
+    precision: Precision = None,
+    seed: Annotated[int | None, option("Of weights, order and augmentation.", RUN)] = None,
+    threads: Threads = None,
+    out: Out = None,
+    fresh: Fresh = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Train one network.
 
@@ -84,7 +88,7 @@ def train(
     given = {name: value for name, value in locals().items() if name not in ("out", "fresh", "dry_run")}
     with explained():
         config = _config(given)
-        directory = out or Path("results") / "runs" / config.key()
+        directory = folder(out, config.key())
         if dry_run:
             _plan(config, directory)
         else:
@@ -112,9 +116,7 @@ def _train(config: Config, directory: Path, fresh: bool) -> None:
 
     say(f"{config.key()} in {directory}")
     result = run(config, directory, resume=not fresh)
-    if result.failure is not None:
-        complain(f"the run failed: {result.failure.message}")
-        raise typer.Exit(FAILED)
+    require_success(result)
     say(
         f"best test error {100 * (result.best_error or 0):.2f} % in epoch {result.best_epoch} of {config.epochs}, "
         f"last {100 * (result.last_error or 0):.2f} %; {result.seconds:.1f} s. Written to {directory}"

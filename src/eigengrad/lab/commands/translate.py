@@ -11,6 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .run_options import (
+    DATA,
+    NETWORK,
+    RUN,
+    SCHEDULE,
+    DryRun,
+    Fresh,
+    Out,
+    Precision,
+    Threads,
+    folder,
+    option,
+    require_success,
+)
 from .step_time import step_time
 from .terminal import FAILED, complain, duration, explained, say
 
@@ -27,52 +41,44 @@ translate = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-_DATA, _NETWORK, _WCT, _SCHEDULE, _RUN = "Data", "Network", "Whitening and colouring", "Training", "The run"
-
-
-def _option(text: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+_WCT = "Whitening and colouring"
 
 
 @translate.command()
 def train(
-    domain_a: Annotated[Path, _option("Folder with pictures of the one domain, such as photographs.", _DATA)],
-    domain_b: Annotated[Path, _option("Folder with pictures of the other, such as paintings.", _DATA)],
-    image_size: Annotated[int | None, _option("Side of the pictures in pixels. Paper: 216.", _DATA)] = None,
+    domain_a: Annotated[Path, option("Folder with pictures of the one domain, such as photographs.", DATA)],
+    domain_b: Annotated[Path, option("Folder with pictures of the other, such as paintings.", DATA)],
+    image_size: Annotated[int | None, option("Side of the pictures in pixels. Paper: 216.", DATA)] = None,
     wct: Annotated[
         str | None,
-        _option("svd (Taylor; the default), exact (ours), clip, pi (power iteration), gd (learned).", _WCT),
+        option("svd (Taylor; the default), exact (ours), clip, pi (power iteration), gd (learned).", _WCT),
     ] = None,
-    group_size: Annotated[int | None, _option("Channels decorrelated together. Paper: 32.", _WCT)] = None,
-    degree: Annotated[int | None, _option("K of svd. Paper: 9.", _WCT)] = None,
-    eps: Annotated[float | None, _option("ε, added to the covariances. Paper: 0.01.", _WCT)] = None,
+    group_size: Annotated[int | None, option("Channels decorrelated together. Paper: 32.", _WCT)] = None,
+    degree: Annotated[int | None, option("K of svd. Paper: 9.", _WCT)] = None,
+    eps: Annotated[float | None, option("ε, added to the covariances. Paper: 0.01.", _WCT)] = None,
     width: Annotated[
-        int | None, _option("Channels of the first layer; the features have 4 times as many. Paper: 64.", _NETWORK)
+        int | None, option("Channels of the first layer; the features have 4 times as many. Paper: 64.", NETWORK)
     ] = None,
-    critic_width: Annotated[int | None, _option("The same of the discriminators. Paper: 64.", _NETWORK)] = None,
-    blocks: Annotated[int | None, _option("Residual blocks of encoder and generator. Paper: 4.", _NETWORK)] = None,
+    critic_width: Annotated[int | None, option("The same of the discriminators. Paper: 64.", NETWORK)] = None,
+    blocks: Annotated[int | None, option("Residual blocks of encoder and generator. Paper: 4.", NETWORK)] = None,
     style_reductions: Annotated[
-        int | None, _option("Halvings of the map of the style. Paper: 2; fewer for small pictures.", _NETWORK)
+        int | None, option("Halvings of the map of the style. Paper: 2; fewer for small pictures.", NETWORK)
     ] = None,
-    iterations: Annotated[int | None, _option("Steps. Paper: 200,000.", _SCHEDULE)] = None,
-    batch_size: Annotated[int | None, _option("Pictures of each domain a step. Paper: 4.", _SCHEDULE)] = None,
-    lr: Annotated[float | None, _option("Learning rate of Adam. Paper: 0.0001.", _SCHEDULE)] = None,
-    decay_from: Annotated[int | None, _option("Steps until the learning rate falls: 100,000.", _SCHEDULE)] = None,
-    decay_every: Annotated[int | None, _option("Then it is halved every so many. Paper: 10,000.", _SCHEDULE)] = None,
-    evaluate_every: Annotated[int | None, _option("Steps between two evaluations and samples.", _SCHEDULE)] = None,
-    precision: Annotated[str | None, _option("no (float32), bf16, fp16.", _SCHEDULE)] = None,
-    seed: Annotated[int | None, _option("Of weights and order.", _RUN)] = None,
-    threads: Annotated[int | None, _option("CPU threads.", _RUN)] = None,
-    out: Annotated[
-        Path | None, _option("Folder of the run. Default: results/runs/<name of the run>.", _RUN, metavar="DIR")
-    ] = None,
+    iterations: Annotated[int | None, option("Steps. Paper: 200,000.", SCHEDULE)] = None,
+    batch_size: Annotated[int | None, option("Pictures of each domain a step. Paper: 4.", SCHEDULE)] = None,
+    lr: Annotated[float | None, option("Learning rate of Adam. Paper: 0.0001.", SCHEDULE)] = None,
+    decay_from: Annotated[int | None, option("Steps until the learning rate falls: 100,000.", SCHEDULE)] = None,
+    decay_every: Annotated[int | None, option("Then it is halved every so many. Paper: 10,000.", SCHEDULE)] = None,
+    evaluate_every: Annotated[int | None, option("Steps between two evaluations and samples.", SCHEDULE)] = None,
+    precision: Precision = None,
+    seed: Annotated[int | None, option("Of weights and order.", RUN)] = None,
+    threads: Threads = None,
+    out: Out = None,
     checkpoint_steps: Annotated[
-        int | None, _option("Also save every so many steps, besides every evaluation.", _RUN, min=1)
+        int | None, option("Also save every so many steps, besides every evaluation.", RUN, min=1)
     ] = None,
-    fresh: Annotated[bool, _option("Start over instead of continuing what is in the folder.", _RUN, "--fresh")] = False,
-    dry_run: Annotated[
-        bool, _option("Say what would be done, and measure how long it would take.", _RUN, "--dry-run")
-    ] = False,
+    fresh: Fresh = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Train a translation between two folders of pictures, which need not belong together.
 
@@ -97,7 +103,7 @@ def train(
     }
     with explained():
         config = _config(given)
-        directory = out or Path("results") / "runs" / config.key()
+        directory = folder(out, config.key())
         if dry_run:
             _plan(config, directory)
         else:
@@ -108,11 +114,11 @@ def _config(given: dict[str, Any]) -> TranslationConfig:
     from ..style.translation import TranslationConfig
 
     for which in ("a", "b"):
-        folder = given[f"domain_{which}"]
-        if not folder.is_dir():
-            raise NotADirectoryError(f"--domain-{which}: {folder} is not a folder; expected one with pictures")
-        folder = folder.resolve()
-        given |= {f"domain_{which}": folder.name or "root", f"folder_{which}": str(folder)}
+        pictures = given[f"domain_{which}"]
+        if not pictures.is_dir():
+            raise NotADirectoryError(f"--domain-{which}: {pictures} is not a folder; expected one with pictures")
+        pictures = pictures.resolve()
+        given |= {f"domain_{which}": pictures.name or "root", f"folder_{which}": str(pictures)}
     return TranslationConfig(**given)
 
 
@@ -122,9 +128,7 @@ def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_s
     say(f"{config.key()} in {directory}")
     with _named():
         result = run(config, directory, resume=not fresh, checkpoint_steps=checkpoint_steps)
-    if result.failure is not None:
-        complain(f"the run failed: {result.failure.message}")
-        raise typer.Exit(FAILED)
+    require_success(result)
     say(
         f"{result.steps:,} steps in {duration(result.seconds)}; test pictures come back from the other domain with a "
         f"mean error of {100 * (result.last_error or 0):.1f} % of the range. Written to {directory}"
