@@ -74,6 +74,20 @@ def is_constant(A: Tensor) -> bool:
     )
 
 
+def nothing_between(A: object) -> bool:
+    """Whether ``A`` is numbers in main memory and no more: nothing to differentiate, cast, transform or compile."""
+    return (
+        type(A) is Tensor
+        and A.is_cpu
+        and not (A.requires_grad and torch.is_grad_enabled())
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._functorch.is_legacy_batchedtensor(A)
+        and forward_ad._current_level < 0
+    )
+
+
 def transforming() -> bool:
     """Whether a transform of ``torch.func`` is at work."""
     return torch._C._are_functorch_transforms_active()

@@ -16,6 +16,7 @@ from ._inputs import (
     full_precision,
     is_concrete,
     is_constant,
+    nothing_between,
     real_dtype,
     transforming,
     widen,
@@ -69,6 +70,11 @@ def eigh(
     >>> bool(torch.isfinite(A.grad).all())
     True
     """
+    if UPLO == "L" and driver is None and nothing_between(A):  # the common case, without five microseconds of questions
+        resolve(gradient)
+        found = solvers.eigh_at_once(A)
+        if found is not None:
+            return eigh_result(*found)
     check_matrix("eigh", A, square=True)
     if UPLO not in _TRIANGLES:
         raise choose("UPLO", UPLO, ("L", "U"))

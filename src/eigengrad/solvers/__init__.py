@@ -17,8 +17,19 @@ from .. import kernels
 from .._inputs import is_concrete, real_dtype
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, choose, first_index
 from . import batched, lapack
+from .batched import eigh_at_once
 
-__all__ = ["DRIVERS", "Driver", "eigh", "name_non_finite", "once_more", "require_finite", "resolve", "svd"]
+__all__ = [
+    "DRIVERS",
+    "Driver",
+    "eigh",
+    "eigh_at_once",
+    "name_non_finite",
+    "once_more",
+    "require_finite",
+    "resolve",
+    "svd",
+]
 
 
 Decomposition = TypeVar("Decomposition", bound=tuple[Tensor, ...])

@@ -18,7 +18,7 @@ from ..errors import LinAlgError
 from ..kernels import threads
 from . import lapack
 
-__all__ = ["eigh", "suits", "svd"]
+__all__ = ["eigh", "eigh_at_once", "suits", "svd"]
 
 svd = lapack.svd
 
@@ -30,18 +30,20 @@ _PARALLEL = 100.0  # microseconds of work from which a second thread pays
 
 def suits(A: Tensor) -> bool:
     """Whether the kernels can decompose ``A``, and are faster than LAPACK."""
-    return _apply_to(A) and (is_concrete(A) or torch.compiler.is_compiling())
-
-
-def _apply_to(A: Tensor) -> bool:
-    n, count = A.shape[-1], A.numel()
     return (
         A.is_cpu
-        and A.dtype in kernels.REAL
         and kernels.available()
-        and 0 < n <= _LARGEST
-        and count > (0 if n <= _ALONE else n * n)
+        and _exist_for(A.shape, A.dtype)
+        and (is_concrete(A) or torch.compiler.is_compiling())
     )
+
+
+def _exist_for(shape: torch.Size, dtype: torch.dtype) -> bool:
+    """Whether there is a kernel for such matrices that is faster than LAPACK."""
+    if dtype not in kernels.REAL or len(shape) < 2 or shape[-1] != shape[-2]:
+        return False
+    n = shape[-1]
+    return 0 < n <= _LARGEST and shape.numel() > (0 if n <= _ALONE else n * n)
 
 
 def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
@@ -49,14 +51,26 @@ def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         L, V = _eigh_operator(A, UPLO)
         return L, V
-    return _decompose(A, UPLO)
+    plan = _plan(A.shape, A.dtype)
+    assert plan is not None
+    return _decompose(A if UPLO == "L" else A.mT, plan)
 
 
-def _decompose(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
-    M = (A if UPLO == "L" else A.mT).contiguous()
+def eigh_at_once(A: Tensor) -> tuple[Tensor, Tensor] | None:
+    """:func:`eigh` of what may be anything in main memory; None if the kernels do not suit it, or fail."""
+    plan = _plan(A.shape, A.dtype) if kernels.available() else None
+    if plan is None:
+        return None
+    try:
+        return _decompose(A, plan)
+    except LinAlgError:
+        return None
+
+
+def _decompose(A: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
+    M = A.contiguous()
     if M.is_neg() or not M.data_ptr():  # views that negate what is in memory, and zeros that have none
         M = M.clone()
-    plan = _plan(M.shape, M.dtype)
     L, V = M.new_empty(plan.values), M.new_empty_strided(M.shape, plan.strides)
     places = M.data_ptr(), L.data_ptr(), V.data_ptr()
     if plan.short or torch.get_num_threads() == 1:
@@ -81,8 +95,13 @@ class _Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan:
-    """Which kernel, by measurement: from the shape alone, so that a result does not depend on the threads."""
+def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
+    """Which kernel, by measurement; None where there is none, or LAPACK is faster.
+
+    From the shape alone, so that a result does not depend on the threads.
+    """
+    if not _exist_for(shape, dtype):
+        return None
     n, batch = shape[-1], shape[:-2].numel()
     solvers = kernels.eigensolvers(dtype)
     single = dtype == torch.float32
@@ -117,11 +136,11 @@ def _eigh_operator(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     """
     from . import name_non_finite, once_more
 
-    kernels_apply = _apply_to(A)  # a saved program may run where they do not
-    if not kernels_apply and A.is_cpu:
+    plan = _plan(A.shape, A.dtype) if A.is_cpu and kernels.available() else None  # a program may be saved and moved
+    if plan is None and A.is_cpu:
         name_non_finite("eigh", A, UPLO)
     try:
-        return _decompose(A, UPLO) if kernels_apply else lapack.eigh(A, UPLO)
+        return lapack.eigh(A, UPLO) if plan is None else _decompose(A if UPLO == "L" else A.mT, plan)
     except LinAlgError:
         name_non_finite("eigh", A, UPLO)
         return once_more("eigh", lambda M: lapack.eigh(M, UPLO), A)
