@@ -82,12 +82,14 @@ def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, An
     return row(dtype, "forward + backward", batch, n, times) | missing
 
 
-def timed(contestants: dict[str, Callable[[], object]]) -> dict[str, Timing]:
+def timed(contestants: dict[str, Callable[[], object]], seconds: float = 0.2) -> dict[str, Timing]:
+    """In turns, on as many threads as the names end in."""
+
     def prepare(name: str) -> None:
         torch.set_num_threads(1 if name.endswith("1") else 2)
         time.sleep(0.01)  # the threads of the one before spin for a while when they are done
 
-    return interleave(contestants, 0.2, prepare)
+    return interleave(contestants, seconds, prepare)
 
 
 def row(dtype: torch.dtype, what: str, batch: int, n: int, times: dict[str, Timing]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import derivatives
+import dispatch
 import eigh
 import plots
 import pooling
@@ -15,6 +16,7 @@ import whitening
 
 SUBJECTS = {
     "eigh": eigh.run,
+    "dispatch": dispatch.run,
     "derivatives": derivatives.run,
     "whitening": whitening.run,
     "pooling": pooling.run,

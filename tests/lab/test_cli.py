@@ -102,7 +102,7 @@ def test_version(call):
         (("reproduce", "fig3", "figure4"), "experiment: got 'figure4'; expected one of"),
         (("reproduce", "table4", "--scale", "small"), "Get cifar-10-python.tar.gz"),
         (("reproduce",), "Missing argument"),
-        (("bench", "speed"), "no benchmark is called 'speed'; there are: whitening, eigh, derivatives, pooling"),
+        (("bench", "speed"), "no benchmark is called 'speed'; there are: whitening, eigh, dispatch, derivatives"),
         (("compare", "--jobs", "0"), "'--jobs'"),
         (("translate-nothing",), "No such command"),
     ],
