@@ -92,7 +92,7 @@ def test_version(call):
         (("train", "--lr", "-1"), "lr must be positive; got -1"),
         (("train", "--epochs", "many"), "'--epochs'"),
         (("train", "--data", "cifar10", "--data-root", "nowhere"), "nowhere"),
-        (("train", "--data", "cifar10"), "data_root must say where it is"),
+        (("train", "--data", "cifar10"), "--data-root) must say where it is"),
         (("sweep", "fig3"), "fig3 trains nothing"),
         (("sweep", "table99"), "experiment: got 'table99'; expected one of"),
         (("sweep", "table4", "--scale", "smoke", "--group-size", "5"), "group size 5 does not divide the 64 channels"),
@@ -176,6 +176,7 @@ def test_what_is_not_given_is_the_papers_protocol(call, tmp_path):
 def test_dry_runs_print_the_plan_and_the_time_and_write_nothing(call, tmp_path):
     for arguments in (
         ("sweep", "table4", "--scale", "small", "--data-root", "DIR", "--jobs", "2"),
+        ("sweep", "table8", "--scale", "smoke"),
         ("reproduce", "all", "--scale", "paper"),
         ("compare",),
         ("bench", "eigh", "--threads", "1"),
@@ -185,6 +186,13 @@ def test_dry_runs_print_the_plan_and_the_time_and_write_nothing(call, tmp_path):
         assert code == 0
         assert "estimated time:" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_power_iteration_takes_the_iterations_of_the_paper_unless_said(call):
+    for arguments, degree in (((), 19), (("--degree", "9"), 9)):
+        text = call("train", "--gradient", "power_iteration", *arguments, "--dry-run")[1]
+        assert re.search(rf"^ +degree +{degree}$", text, re.MULTILINE)
+    assert re.search(r"^ +degree +9$", call("train", "--dry-run")[1], re.MULTILINE)
 
 
 def test_the_time_of_runs_that_experiments_share_counts_once(call):

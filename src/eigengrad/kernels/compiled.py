@@ -125,7 +125,7 @@ class _Compilation(event.Listener):
             return
         if not self._said:
             self._said = True
-            print("eigengrad: compiling kernels for this CPU (once: later processes reuse them)", file=sys.stderr)
+            print("eigengrad: compiling kernels for this CPU (each once: later processes reuse them)", file=sys.stderr)
         if self._depth == 0:
             self._collecting = gc.isenabled()
             gc.disable()

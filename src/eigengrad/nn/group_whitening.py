@@ -121,7 +121,7 @@ class _GroupWhiten(Function):
             column, common, count = merge_moments(column, cov.to(mean.dtype), count, process_group)
             mean, cov = column.flatten(), common.to(cov.dtype)
         if root_eps is not None and isinstance(passes, KernelPasses):
-            ctx.L, ctx.V = decompose("matrix_inv_sqrt", cov, None, None)
+            ctx.L, ctx.V = decompose("whitening, covariance of the features", cov, None, None)
             ctx.S = S = passes.inverse_root(ctx.L, ctx.V, root_eps)
         elif any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
             ctx.leaf = cov.detach().requires_grad_()

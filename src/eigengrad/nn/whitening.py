@@ -8,7 +8,7 @@ from torch import Tensor
 from .._matmul import precise_matmul
 from ..eigh import eigh
 from ..errors import choose
-from ..gradients import Exact, GradientRule, PowerIteration, resolve
+from ..gradients import RULES, Exact, GradientRule, PowerIteration, resolve
 from ..matrix_functions import matrix_inv_sqrt
 from ..power_iteration import power_iteration
 from .covariance import add_to_diagonal
@@ -19,6 +19,7 @@ KINDS = ("zca", "pca", "cholesky")
 
 #: The paper's names for gradients of the whitening matrix that are not rules.
 _SVD, _PI = "svd", "pi"
+_NAMES = (*RULES, _SVD, _PI)
 
 
 def default_gradient(whitening: str) -> str:
@@ -61,6 +62,8 @@ def whitening_matrix(
             )
         return _cholesky(covariance, eps)
     gradient = default_gradient(whitening) if gradient is None else gradient
+    if isinstance(gradient, str) and gradient not in _NAMES:
+        raise choose("gradient", gradient, _NAMES)
     if whitening == "zca" and gradient == "exact":
         return matrix_inv_sqrt(covariance, eps=eps)
     M = add_to_diagonal(covariance, eps)  # the rules see λ + ε, as in the paper

@@ -180,6 +180,12 @@ class WhiteningNorm(nn.Module):
 
     def _check_input(self, x: Tensor) -> None:
         owner = type(self).__name__
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{owner}: input must be a torch.Tensor; got {type(x).__name__}")
+        if not x.is_floating_point():
+            raise TypeError(
+                f"{owner}: input must be of a floating-point type; got {x.dtype}. Convert it with .float()."
+            )
         if x.ndim not in self._dimensions:
             expected = " or ".join(f"{n}D" for n in self._dimensions)
             raise ValueError(f"{owner}: expected {expected} input; got {x.ndim}D, of shape {tuple(x.shape)}")

@@ -22,7 +22,9 @@ def color(
         Path, typer.Option("-o", "--output", help="File to write; a folder, if CONTENT is one.", show_default=False)
     ],
     space: Annotated[str, typer.Option(help="Colour space to work in: rgb or lab.")] = "rgb",
-    strength: Annotated[float, typer.Option(help="0 changes nothing, 1 is the full transfer.")] = 1.0,
+    strength: Annotated[
+        float, typer.Option(help="0 changes nothing, 1 is the full transfer, more exaggerates it.")
+    ] = 1.0,
     mask: Annotated[
         Path | None,
         typer.Option(help="Grey picture that is white where CONTENT may change, and counts.", show_default=False),

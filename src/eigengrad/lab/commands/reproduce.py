@@ -32,8 +32,8 @@ def reproduce(
     experiments: Annotated[
         list[str],
         typer.Argument(
-            help="fig1a fig1b fig3 fig4 table3 fig5 table4 fig6 fig7 table5 table6 table7 fig9 fig10 table8 table9 "
-            "table10 fig11, or all.",
+            help="fig1a fig1b fig2 fig3 fig4 table3 fig5 table4 fig6 fig7 table5 table6 table7 fig9 fig10 table8 "
+            "table9 table10 fig11, or all.",
             metavar="NAME...",
         ),
     ],
@@ -53,8 +53,8 @@ def reproduce(
     Each writes its tables (Markdown and CSV), figures (PNG and SVG) and what they confirm to results/NAME/SCALE, and
     all of them together are one page, results/report/index.html. Training runs that are done are not repeated.
 
-    fig1a, fig3, fig4, fig7, table10 and fig11 need no data. The others take embedded data at scale smoke, --data-root
-    above: fig9, fig10, table8 and table9 a folder with train/photo, train/ukiyoe, … and the same in test/.
+    fig1a, fig2, fig3, fig4, fig7, table10 and fig11 need no data. The others take embedded data at scale smoke,
+    --data-root above: fig9, fig10, table8 and table9 a folder with train/photo, train/ukiyoe, … and the same in test/.
 
     **Examples**
 

@@ -26,7 +26,7 @@ __all__ = ["sweep"]
 
 
 def sweep(
-    experiment: Annotated[str, typer.Argument(help="fig1b, table3, fig5, table4, fig6, table5, table6 or table7.")],
+    experiment: Annotated[str, typer.Argument(help="fig1b, table3 to table9, fig5, fig6, fig9 or fig10.")],
     scale: Scale = "small",
     data_root: DataRoot = None,
     trials: Trials = None,
@@ -55,11 +55,11 @@ def sweep(
     eigengrad sweep table4 --scale paper --data-root DIR --backend ray --address auto
     ```
     """
-    from ..experiments import TrainedExperiment, find
+    from ..experiments import SweptExperiment, find
 
     with explained():
         chosen = find(experiment)
-        if not isinstance(chosen, TrainedExperiment):
+        if not isinstance(chosen, SweptExperiment):
             complain(
                 f"{experiment} trains nothing, so there is nothing to sweep; use: eigengrad reproduce {experiment}"
             )

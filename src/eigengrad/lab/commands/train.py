@@ -52,7 +52,7 @@ def train(
     gradient: Annotated[
         str | None, option("exact, taylor, clip, power_iteration (SVD-PI), svd (plain), pi.", _NORM)
     ] = None,
-    degree: Annotated[int | None, option("K of taylor, or the iterations of power_iteration.", _NORM)] = None,
+    degree: Annotated[int | None, option("K of taylor, 9; or the iterations of power_iteration, 19.", _NORM)] = None,
     eps: Annotated[float | None, option("ε, added to the covariance.", _NORM)] = None,
     epochs: Annotated[int | None, option("Passes over the data.", SCHEDULE)] = None,
     batch_size: Annotated[int | None, option("Images a step, of all processes together.", SCHEDULE)] = None,
@@ -97,6 +97,7 @@ def train(
 
 def _config(given: dict[str, Any]) -> Config:
     """The protocol for the data, with what was given put in."""
+    from ...gradients import PowerIteration
     from ..experiments.presets import PROTOCOLS
     from ..experiments.trained import located
     from ..training import Config
@@ -106,6 +107,8 @@ def _config(given: dict[str, Any]) -> Config:
     protocol = protocols.get(given["data"])
     base = Config() if protocol is None else PROTOCOLS[protocol]["paper"].base
     fields = {name: value for name, value in given.items() if value is not None}
+    if given["gradient"] == "power_iteration":
+        fields.setdefault("degree", PowerIteration().steps)
     if "data_root" in fields:
         fields["data_root"] = located(fields["data_root"], given["data"])
     return base.replace(**fields)

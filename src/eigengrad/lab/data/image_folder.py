@@ -59,7 +59,7 @@ def _dataset(name: str, root: Path | None, image_size: int | None) -> Dataset:
 def located(root: Path | None, remedy: str) -> tuple[Files, str]:
     """The files, and the folder among them (which may be the root, "") that holds "train/"."""
     if root is None:
-        raise MissingDataError("data", "data_root must say where it is", remedy)
+        raise MissingDataError("data", "data_root (--data-root) must say where it is", remedy)
     zips = sorted(root.glob("*.zip")) if root.is_dir() and not (root / "train").is_dir() else []
     files = open_files(zips[0] if len(zips) == 1 else root, remedy)
     tops = [folder.removesuffix("train/") for folder in files.folders if f"/{folder}".endswith("/train/")]

@@ -7,7 +7,7 @@ To add one, write its file with an :class:`~eigengrad.lab.experiments.experiment
 from __future__ import annotations
 
 from ...errors import choose
-from .experiment import SCALES, Context, Experiment, Plan
+from .experiment import SCALES, Context, Experiment, Plan, SweptExperiment
 from .fig1a import Fig1a
 from .fig1b import Fig1b
 from .fig2 import Fig2
@@ -29,7 +29,7 @@ from .table9 import Table9
 from .table10 import Table10
 from .trained import TrainedExperiment
 
-__all__ = ["EXPERIMENTS", "SCALES", "Context", "Experiment", "Plan", "TrainedExperiment", "find"]
+__all__ = ["EXPERIMENTS", "SCALES", "Context", "Experiment", "Plan", "SweptExperiment", "TrainedExperiment", "find"]
 
 #: Experiments by name, in the order of the paper.
 EXPERIMENTS: dict[str, Experiment] = {

@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...errors import choose
 from ..report import Outcome
+from ..sweeps import sweep
+from ..training import Result, Settings
+from ..training.result import RESULT_FILE
 
-__all__ = ["SCALES", "Context", "Experiment", "Plan", "check_scale"]
+__all__ = ["SCALES", "Context", "Experiment", "Plan", "SweptExperiment", "check_scale"]
 
 #: smoke: embedded data, seconds. small: a subset of the real data, up to an hour on two cores. paper: its protocol.
 SCALES = ("smoke", "small", "paper")
@@ -96,6 +99,33 @@ class Experiment(ABC):
     def estimate(self, scale: str, context: Context) -> float:
         """Seconds that :meth:`run` would take."""
         return self.plan(scale, context).seconds
+
+
+class SweptExperiment(Experiment):
+    """A table or a figure that is made of training runs."""
+
+    @abstractmethod
+    def configs(self, scale: str, context: Context) -> Sequence[Settings]:
+        """Every run, each once."""
+
+    @abstractmethod
+    def check_data(self, config: Any) -> None:
+        """Refuse data that is missing: better found here than by every worker."""
+
+    def train(self, scale: str, context: Context) -> list[Result]:
+        """Do the runs that are not done yet, and return the results of all."""
+        configs = self.configs(scale, context)
+        if any(not (context.runs / config.key() / RESULT_FILE).exists() for config in configs):
+            self.check_data(configs[0])
+        return sweep(
+            configs,
+            context.runs,
+            backend=context.backend,
+            jobs=context.jobs,
+            threads=context.threads,
+            address=context.address,
+            progress=context.progress,
+        )
 
 
 def check_scale(scale: str) -> str:

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from ..data import load
 from ..report import Outcome
 from ..report.tables import conditions_text
-from ..sweeps import Grid, sweep
+from ..sweeps import Grid
 from ..training import Config, Result
 from ..training.result import RESULT_FILE
-from .experiment import Context, Experiment, Plan
+from .experiment import Context, Plan, SweptExperiment
 from .presets import Preset, preset
 from .trials import Trials
 
@@ -28,7 +28,7 @@ __all__ = ["Cells", "TrainedExperiment", "located"]
 Cells = dict[tuple[str, int | None], Trials]
 
 
-class TrainedExperiment(Experiment):
+class TrainedExperiment(SweptExperiment):
     """An experiment whose numbers come from training runs.
 
     A subclass says which methods are trained under which protocol, and what is to be read from their results. Runs are
@@ -98,21 +98,9 @@ class TrainedExperiment(Experiment):
             dict.fromkeys(waiting, seconds / context.processes),
         )
 
-    def train(self, scale: str, context: Context) -> list[Result]:
-        """Do the runs that are not done yet, and return the results of all."""
-        configs = self.configs(scale, context)
-        if len(_finished(configs, context.runs)) < len(configs):
-            first = configs[0]  # a missing file is better found here than by every worker
-            load(first.data, first.data_root, subset=first.subset, image_size=first.image_size)
-        return sweep(
-            configs,
-            context.runs,
-            backend=context.backend,
-            jobs=context.jobs,
-            threads=context.threads,
-            address=context.address,
-            progress=context.progress,
-        )
+    def check_data(self, config: Config) -> None:
+        """Load it."""
+        load(config.data, config.data_root, subset=config.subset, image_size=config.image_size)
 
     def run(self, scale: str, context: Context) -> Outcome:
         """Train what is not trained yet, and evaluate."""

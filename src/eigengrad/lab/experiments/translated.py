@@ -21,10 +21,9 @@ from ..style.metrics import StyleClassifier, load_or_fit
 from ..style.translation import TranslationConfig
 from ..style.translation.apply import Painter, load_painter
 from ..style.translation.domains import Domain, centres, load_domains
-from ..sweeps import sweep
 from ..training import Result
 from ..training.result import RESULT_FILE
-from .experiment import Context, Experiment, Plan, check_scale
+from .experiment import Context, Plan, SweptExperiment, check_scale
 from .methods import Method
 from .trained import located
 
@@ -193,7 +192,7 @@ class Gallery:
     painted: dict[str, Painted]
 
 
-class TranslationExperiment(Experiment):
+class TranslationExperiment(SweptExperiment):
     """A table or figure about the pictures that trained translations make. All of them share their runs."""
 
     @abstractmethod
@@ -234,21 +233,14 @@ class TranslationExperiment(Experiment):
             dict.fromkeys(waiting, share),
         )
 
+    def check_data(self, config: TranslationConfig) -> None:
+        """Load it."""
+        load_domains(config)
+
     def run(self, scale: str, context: Context) -> Outcome:
         """Train what is not trained yet, paint the test pictures, and evaluate."""
         start = time.perf_counter()
-        chosen, configs = protocol(scale), self.configs(scale, context)
-        if any(not (context.runs / config.key() / RESULT_FILE).exists() for config in configs):
-            load_domains(configs[0])  # a missing folder is better found here than by every worker
-        results = sweep(
-            configs,
-            context.runs,
-            backend=context.backend,
-            jobs=context.jobs,
-            threads=context.threads,
-            address=context.address,
-            progress=context.progress,
-        )
+        chosen, results = protocol(scale), self.train(scale, context)
         folder = context.directory(self.name, scale)
         _write_runs(folder, results)
         threads = torch.get_num_threads()
@@ -258,7 +250,7 @@ class TranslationExperiment(Experiment):
             galleries = {
                 style: _gallery(
                     tuple(context.runs / r.config.key() for r in results if r.config.domain_b == style),
-                    configs[0].data_root,
+                    results[0].config.data_root,
                     chosen.paintings,
                 )
                 for style in chosen.styles

@@ -114,7 +114,8 @@ class TranslationConfig(Settings):
             if getattr(self, field) % self.evaluate_every:
                 raise ValueError(
                     f"{name}: evaluate_every must divide iterations, decay_from and decay_every; "
-                    f"got {self.evaluate_every}, and {field} is {getattr(self, field)}"
+                    f"got {self.evaluate_every}, and {field} is {getattr(self, field)}. "
+                    f"Give all of them (--evaluate-every, --iterations, --decay-from, --decay-every)"
                 )
 
     def influences(self) -> dict[str, Any]:
