@@ -5,11 +5,14 @@ import signal
 import sys
 import threading
 import time
+from array import array
 
+import numpy as np
 import pytest
 import torch
 
 import eigengrad as eg
+from eigengrad import kernels
 from eigengrad.kernels import parts, threads
 from eigengrad.solvers import batched
 from eigengrad.testing import decomposition_errors
@@ -107,6 +110,24 @@ def test_a_worker_takes_parts_too():
     workers = set()
     threads.share(in_parts(lambda begin, end: workers.add(threading.get_ident()) or time.sleep(0.02)), (), 16, 1)
     assert len(workers) == 2
+
+
+def test_who_gets_no_part_reads_nothing():
+    """A worker may come so late that the memory is gone: nothing is at the addresses here."""
+    from eigengrad.kernels import channel_mixing, moments, pullbacks
+
+    gone, count = 16, 8
+    exhausted = array("q", (count, count, 0, 1))
+    ledger, _ = exhausted.buffer_info()
+    for solve in kernels.eigensolvers(torch.float32):
+        assert solve(gone, gone, gone, 0, count, 4, ledger) == 0
+    number = np.float32(0)
+    assert pullbacks.pull_through_rule(number, *[gone] * 2, True, *[gone] * 3, 0, count, 4, 1, 9.0, 0.0, ledger) == 0
+    assert pullbacks.pull_through_function(number, *[gone] * 4, 0, count, 4, 0, ledger) == 0
+    assert pullbacks.fill_bracket(number, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
+    shape = 64, 8, 64, 0, 4
+    assert moments.moments(number, gone, gone, gone, *shape, gone, 0, count, 1, 64, 1, ledger) == 0
+    assert channel_mixing.mix(number, gone, 0, gone, *shape, gone, gone, gone, 0, count, 64, 1, 0, ledger) == 0
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -126,7 +126,7 @@ def test_a_bad_size_is_named():
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
 def test_without_a_root_it_is_said_where_to_get_the_data(name):
-    with pytest.raises(MissingDataError, match="data_root must say where it is") as caught:
+    with pytest.raises(MissingDataError, match="must say where it is") as caught:
         load(name)
     if name in ARCHIVES:
         assert ARCHIVES[name].url in str(caught.value)

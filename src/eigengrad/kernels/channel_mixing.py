@@ -36,6 +36,9 @@ def mix(
     Where channels are slow, P is a multiple of W and d one of 4, tiles do not cross samples and go straight to the
     result.
     """
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
     lanes, shape, maps = lanes_of(number), (C, P, fast), 2 if second_map else 1
     W, rows = width(lanes), rounded(d, 4)
     depth, stride, whole = maps * rows, length + W, not fast and P % W == 0 and d == rows
@@ -50,7 +53,6 @@ def mix(
     sources = channel_places(lanes, span * d, d, depth, stride)
     targets = channel_places(lanes, span * d, d, rows, stride)
     tiles_a_sample = rounded(P, length) // length
-    begin, end = first_part(ledger, first, last)
     while begin < end:
         for number_of_tile in range(begin, end):
             point = number_of_tile * length

@@ -71,6 +71,9 @@ def moments(
     The right map is taken less its centre. For one map with itself both addresses are the same, and of its products
     only the blocks on and above the diagonal are summed. A tile has ``length`` points of ``span`` groups.
     """
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
     lanes, shape, itself = lanes_of(number), (C, P, fast), left == right
     maps = array_at(lanes, left, points * C), array_at(lanes, right, points * C)
     centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
@@ -80,7 +83,6 @@ def moments(
     places = channel_places(lanes, span * d, d, rows, stride)
     sums = doubles_at(totals, slabs * (C // d) * size)
     tiles = rounded(points, length) // length
-    begin, end = first_part(ledger, first, last)
     while begin < end:
         for slab in range(begin, end):
             start = slab * (C // d) * size

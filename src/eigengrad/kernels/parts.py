@@ -11,6 +11,9 @@ waits for it to wake, only for parts that it really took.
         begin, end = next_part(ledger, begin, end, last, status)
 
 A ledger at address 0 is none: the whole range is one part.
+
+Who has no part must not look at what the kernel was given: all parts may be finished and the caller gone, with its
+memory. So the first part is taken before anything is read.
 """
 
 from __future__ import annotations
