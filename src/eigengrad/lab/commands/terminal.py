@@ -80,7 +80,8 @@ def show(table: Table) -> None:
     chosen = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
     texts = [{i: _escaped(cell_text(row[i])) for i in chosen} for row in table.rows]
     widths = {i: 3 + max([len(table.columns[i]), *(len(text[i]) for text in texts)]) for i in chosen}
-    below = [i for i in chosen if widths[i] > _SENTENCE] if sum(widths.values()) >= console.width else []
+    wordy = [i for i in chosen if any(len(text[i]) > _SENTENCE for text in texts)]
+    below = wordy if sum(widths.values()) >= console.width else []
     fits = sum(widths[i] for i in chosen if i not in below) < console.width
     rich = RichTable(title=table.title, title_justify="left", caption=_caption(table), caption_justify="left")
     for i in chosen:
