@@ -144,7 +144,8 @@ def test_parts_are_done_when_no_thread_can_be_started(monkeypatch):
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_parts_are_done_when_all_workers_are_busy():
+def test_parts_are_done_when_all_workers_are_busy(monkeypatch):
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     release, started = threading.Event(), threading.Barrier(3)
 
     def stuck(begin, end):

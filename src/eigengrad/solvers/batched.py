@@ -33,17 +33,14 @@ def suits(A: Tensor) -> bool:
     return (
         A.is_cpu
         and kernels.available()
-        and _exist_for(A.shape, A.dtype)
+        and _exist_for(A.shape[-1], A.numel(), A.dtype)
         and (is_concrete(A) or torch.compiler.is_compiling())
     )
 
 
-def _exist_for(shape: torch.Size, dtype: torch.dtype) -> bool:
-    """Whether there is a kernel for such matrices that is faster than LAPACK."""
-    if dtype not in kernels.REAL or len(shape) < 2 or shape[-1] != shape[-2]:
-        return False
-    n = shape[-1]
-    return 0 < n <= _LARGEST and shape.numel() > (0 if n <= _ALONE else n * n)
+def _exist_for(n: int, entries: int, dtype: torch.dtype) -> bool:
+    """Whether there is a kernel for n×n matrices of so many entries in all that is faster than LAPACK."""
+    return dtype in kernels.REAL and 0 < n <= _LARGEST and entries > (0 if n <= _ALONE else n * n)
 
 
 def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
@@ -100,7 +97,8 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
 
     From the shape alone, so that a result does not depend on the threads.
     """
-    if not _exist_for(shape, dtype):
+    square = len(shape) >= 2 and shape[-1] == shape[-2]
+    if not square or not _exist_for(shape[-1], shape.numel(), dtype):
         return None
     n, batch = shape[-1], shape[:-2].numel()
     solvers = kernels.eigensolvers(dtype)
