@@ -136,6 +136,13 @@ def group_points(x: Tensor, groups: int) -> Tensor:
     return x.double().transpose(0, 1).reshape(groups, x.shape[1] // groups, -1)
 
 
+def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of each sample, in double precision."""
+    points = x.double().flatten(2)
+    centred = points - points.mean(-1, keepdim=True)
+    return points.mean(-1), centred @ centred.mT / points.shape[-1]
+
+
 def group_covariance(x: Tensor, groups: int) -> Tensor:
     points = group_points(x, groups)
     centred = points - points.mean(-1, keepdim=True)

@@ -10,7 +10,8 @@ from torch.autograd import gradcheck, gradgradcheck
 import eigengrad as eg
 from eigengrad.gradients import RULES
 from eigengrad.nn import WhitenColor2d
-from eigengrad.nn.functional import color_transfer, whiten_color
+from eigengrad.nn.functional import whiten_color
+from layers_matrix import statistics
 
 F32, F64 = torch.float32, torch.float64
 scope = pytest.mark.parametrize("per_sample", [True, False], ids=["per sample", "pooled"])
@@ -30,13 +31,6 @@ def features(samples: int, channels: int, *spatial: int, dtype: torch.dtype = F6
     mix = torch.eye(channels, dtype=dtype) + 0.3 * randn(samples, channels, channels, dtype=dtype)
     x = mix @ randn(samples, channels, torch.Size(spatial).numel(), dtype=dtype)
     return (x + randn(samples, channels, 1, dtype=dtype)).reshape(samples, channels, *spatial)
-
-
-def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of each sample, in double precision."""
-    points = x.double().flatten(2)
-    centred = points - points.mean(-1, keepdim=True)
-    return points.mean(-1), centred @ centred.mT / points.shape[-1]
 
 
 def root(A: Tensor, power: float) -> Tensor:
@@ -372,38 +366,7 @@ def test_the_layer_is_the_function():
     )
 
 
-def test_color_transfer_gives_the_pixels_the_colours_of_the_other_image():
-    a, b = torch.rand(3, 20, 30), 0.3 + 0.4 * torch.rand(3, 15, 10).pow(2)
-    b[1] = 0.5 * b[0] + 0.5 * b[1]
-    mean, covariance = statistics(color_transfer(a, b, clamp=False)[None])
-    want_mean, want_covariance = statistics(b[None])
-    torch.testing.assert_close(mean, want_mean, rtol=1e-4, atol=1e-4)
-    assert (covariance - want_covariance).norm() / want_covariance.norm() < 1e-3
-    torch.testing.assert_close(color_transfer(a, a), a, rtol=1e-5, atol=1e-5)
-
-
-def test_color_transfer_clamps_if_asked_and_takes_batches():
-    a, b = torch.rand(2, 3, 8, 9), torch.randint(0, 2, (3, 7, 7)).float()
-    free, clamped = color_transfer(a, b, clamp=False), color_transfer(a, b)
-    assert free.min() < 0
-    assert free.max() > 1
-    assert torch.equal(clamped, free.clamp(0, 1))
-    torch.testing.assert_close(clamped[1], color_transfer(a[1], b), rtol=1e-5, atol=1e-5)
-    assert color_transfer(a[:1], b[None]).shape == (1, 3, 8, 9)
-    assert color_transfer(a[0], b[None]).shape == (3, 8, 9)
-
-
-def test_a_grey_image_takes_the_main_colours_without_noise():
-    grey = torch.rand(1, 10, 10).expand(3, 10, 10)
-    b = torch.rand(3, 10, 10)
-    y = color_transfer(grey, b, clamp=False)
-    torch.testing.assert_close(y.mean((1, 2)), b.mean((1, 2)), rtol=1e-4, atol=1e-4)
-    spectrum = torch.linalg.eigvalsh(statistics(y[None])[1][0])
-    assert spectrum[1] < 1e-6 * spectrum[2]  # one line of colours stays one line
-
-
 X = torch.zeros(2, 4, 3, 3)
-IMAGE = torch.zeros(3, 4, 4)
 MISUSE = {
     "not a tensor": (lambda: whiten_color([1], X), TypeError, "content must be a torch.Tensor; got list"),
     "integers": (
@@ -448,27 +411,6 @@ MISUSE = {
     "layer features": (lambda: WhitenColor2d(0), ValueError, "num_features must be at least 1; got 0"),
     "layer rule": (lambda: WhitenColor2d(8, gradient="tailor"), ValueError, "gradient: got 'tailor'"),
     "layer alpha": (lambda: WhitenColor2d(8, alpha="1"), TypeError, "alpha must be a number; got '1'"),
-    "bytes": (
-        lambda: color_transfer(IMAGE.byte(), IMAGE),
-        TypeError,
-        "image_a must be of a floating-point type .* got torch.uint8. Divide by 255: image_a / 255",
-    ),
-    "channels last": (
-        lambda: color_transfer(IMAGE, torch.zeros(4, 4, 3)),
-        ValueError,
-        r"image_b must have shape \(3, H, W\) .* got \(4, 4, 3\). Bring the channels to the front",
-    ),
-    "0 to 255": (
-        lambda: color_transfer(IMAGE, IMAGE + 255),
-        ValueError,
-        "image_b must have values from 0 to 1; got 255. Divide by 255",
-    ),
-    "images": (
-        lambda: color_transfer(IMAGE, torch.zeros(2, 3, 4, 4)),
-        ValueError,
-        r"image_b must be one image, or one for each of image_a; got \(2, 3, 4, 4\) for \(3, 4, 4\)",
-    ),
-    "not an image": (lambda: color_transfer(IMAGE, None), TypeError, "image_b must be a torch.Tensor; got NoneType"),
 }
 
 
