@@ -145,8 +145,10 @@ def test_train_writes_a_result_and_does_not_repeat_it(call, tmp_path):
 def test_a_run_that_fails_has_exit_code_1_and_a_result_that_says_why(call, tmp_path):
     code, text = call("train", "--epochs", "3", "--lr", "1e12", "--out", "run")
     assert code == 1
-    assert "the run failed" in text
-    assert not Result.load(tmp_path / "run").succeeded
+    failure = Result.load(tmp_path / "run").failure
+    assert failure is not None
+    assert " ".join(text.split()).count(failure.message) == 1
+    assert f"the run failed at step {failure.step}" in text
 
 
 def test_what_is_not_given_is_the_papers_protocol(call, tmp_path):

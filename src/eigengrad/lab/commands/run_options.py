@@ -37,8 +37,11 @@ def folder(out: Path | None, key: str) -> Path:
     return out or Path("results") / "runs" / key
 
 
-def require_success(result: Result) -> None:
-    """End with an error if the run failed."""
-    if result.failure is not None:
-        complain(f"the run failed: {result.failure.message}")
+def require_success(result: Result, directory: Path) -> None:
+    """End with an error if the run failed. What happened was said when it did, which may be a run ago."""
+    from ..training.result import RESULT_FILE
+
+    failure = result.failure
+    if failure is not None:
+        complain(f"the run failed at step {failure.step}: {failure.reason}. More in {directory / RESULT_FILE}")
         raise typer.Exit(FAILED)

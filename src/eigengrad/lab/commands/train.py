@@ -119,7 +119,7 @@ def _train(config: Config, directory: Path, fresh: bool) -> None:
 
     say(f"{config.key()} in {directory}")
     result = run(config, directory, resume=not fresh)
-    require_success(result)
+    require_success(result, directory)
     say(
         f"best test error {100 * (result.best_error or 0):.2f} % in epoch {result.best_epoch} of {config.epochs}, "
         f"last {100 * (result.last_error or 0):.2f} %; {result.seconds:.1f} s. Written to {directory}"

@@ -128,7 +128,7 @@ def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_s
     say(f"{config.key()} in {directory}")
     with _named():
         result = run(config, directory, resume=not fresh, checkpoint_steps=checkpoint_steps)
-    require_success(result)
+    require_success(result, directory)
     say(
         f"{result.steps:,} steps in {duration(result.seconds)}; test pictures come back from the other domain with a "
         f"mean error of {100 * (result.last_error or 0):.1f} % of the range. Written to {directory}"
