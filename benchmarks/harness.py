@@ -24,6 +24,7 @@ import eigengrad
 from eigengrad import kernels
 
 RESULTS = Path(__file__).parent / "results"
+_TURN = 2e-3  # seconds of one contestant at a time: long against the clock, short against the machine
 
 
 @dataclass(frozen=True)
@@ -45,21 +46,24 @@ def interleave(
     """Time the contestants in turn for about ``seconds`` each.
 
     Before a turn, outside the clock, come ``prepare`` and one call, so that caches, clocks and sleeping threads are
-    in the state of its own work and not in that of the contestant before.
+    in the state of its own work and not in that of the contestant before. All turns are about as long, however many
+    calls that is, so that what is left of the state before weighs alike on the quick and the slow.
     """
     names = list(contestants)
     for name in names:  # compile, allocate, load
         prepare(name)
         contestants[name]()
         contestants[name]()
-    once = 0.0
+    calls, turns = {}, 0.0
     for name in names:
         prepare(name)
+        contestants[name]()
         start = time.perf_counter()
         contestants[name]()
-        once += (time.perf_counter() - start) / len(names)
-    calls = max(1, round(2e-3 / once))  # a turn of two milliseconds: long against the clock, short against the machine
-    rounds = min(400, max(7, round(seconds / (once * calls))))
+        once = time.perf_counter() - start
+        calls[name] = max(1, round(_TURN / once))
+        turns += calls[name] * once
+    rounds = min(400, max(7, round(seconds * len(names) / turns)))
     samples: dict[str, list[float]] = {name: [] for name in names}
     gc.collect()
     gc.disable()
@@ -70,9 +74,9 @@ def interleave(
                 prepare(name)
                 function()
                 start = time.perf_counter()
-                for _ in range(calls):
+                for _ in range(calls[name]):
                     function()
-                samples[name].append((time.perf_counter() - start) / calls * 1e6)
+                samples[name].append((time.perf_counter() - start) / calls[name] * 1e6)
     finally:
         gc.enable()
     return {name: _summary(times) for name, times in samples.items()}

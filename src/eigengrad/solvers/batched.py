@@ -68,7 +68,7 @@ def _decompose(A: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
     M = A.contiguous()
     if M.is_neg() or not M.data_ptr():  # views that negate what is in memory, and zeros that have none
         M = M.clone()
-    L, V = M.new_empty(plan.values), M.new_empty_strided(M.shape, plan.strides)
+    L, V = M.new_empty_strided(*plan.values), M.new_empty_strided(*plan.vectors)
     places = M.data_ptr(), L.data_ptr(), V.data_ptr()
     if plan.short or torch.get_num_threads() == 1:
         status = plan.kernel(*places, 0, plan.batch, plan.n, 0)
@@ -84,8 +84,10 @@ class _Plan(NamedTuple):
 
     n: int
     batch: int
-    values: tuple[int, ...]  # the shape of the eigenvalues
-    strides: tuple[int, ...]  # of the eigenvectors, which are contiguous, as columns: torch's own layout
+    # Shape and strides, because that makes a tensor sooner than the shape alone. The eigenvectors are columns that are
+    # contiguous: torch's own layout.
+    values: tuple[tuple[int, ...], tuple[int, ...]]
+    vectors: tuple[tuple[int, ...], tuple[int, ...]]
     kernel: Callable[[int, int, int, int, int, int, int], int]
     unit: int  # the kernel takes so many matrices at a time
     short: bool  # not worth a second thread
@@ -113,7 +115,9 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
         kernel, microseconds = solvers.lanes, side_by_side
     else:
         kernel, microseconds, unit = solvers.divided, divided, 1
-    return _Plan(n, batch, tuple(shape[:-1]), _strides(shape), kernel, unit, microseconds < _PARALLEL)
+    strides = _strides(shape)
+    values = tuple(shape[:-1]), (*(stride // n for stride in strides[:-2]), 1)
+    return _Plan(n, batch, values, (tuple(shape), strides), kernel, unit, microseconds < _PARALLEL)
 
 
 def _strides(shape: torch.Size) -> tuple[int, ...]:
