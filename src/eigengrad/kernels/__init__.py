@@ -61,7 +61,7 @@ class Function(enum.IntEnum):
 
 
 class Eigensolvers(NamedTuple):
-    """What :mod:`eigengrad.kernels.eigh` offers for one type."""
+    """What :mod:`eigengrad.kernels.eigh` offers, for one type."""
 
     jacobi: Callable[[int, int, int, int, int, int, int], int]
     lanes: Callable[[int, int, int, int, int, int, int], int]
@@ -71,8 +71,10 @@ class Eigensolvers(NamedTuple):
 @functools.cache
 def eigensolvers(dtype: torch.dtype) -> Eigensolvers:
     """The eigensolvers for ``dtype``, loaded when they are first needed."""
+    import numpy as np
+
     from . import eigh
 
-    if dtype == torch.float32:
-        return Eigensolvers(eigh.jacobi32, eigh.lanes32, eigh.divided32)
-    return Eigensolvers(eigh.jacobi64, eigh.lanes64, eigh.divided64)
+    number = np.float32(0) if dtype == torch.float32 else np.float64(0)
+    entries = eigh.by_jacobi, eigh.side_by_side, eigh.divided
+    return Eigensolvers(*(functools.partial(entry, number) for entry in entries))

@@ -1,6 +1,6 @@
 """Arrays for kernels that are specialised on the type of a number: what they get as addresses, and their own scratch.
 
-The first argument of such a kernel is a NumPy number; only its type matters. ``lanes_of`` makes vectors of it.
+The first argument of such a kernel is a NumPy number; only its type matters (:func:`.vectors.lanes_of`).
 """
 
 from __future__ import annotations
@@ -8,22 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, types
-from numba.extending import intrinsic
+from numba import carray
 
 from .addresses import pointer
 from .compiled import compiled
-from .vectors import BYTES, Lanes, _dtype_of, aligned, splat, store, width
+from .vectors import _dtype_of, aligned, splat, store, width
 
-__all__ = ["array_at", "doubles_at", "lanes_of", "rounded", "zeros"]
-
-
-@intrinsic
-def lanes_of(typing_context: Any, number: Any) -> Any:
-    """Vectors of the type of ``number``, of this CPU's width."""
-    number = types.unliteral(number)
-    lanes = Lanes(number, BYTES * 8 // number.bitwidth)
-    return lanes(number), lambda context, builder, signature, arguments: context.get_dummy_value()
+__all__ = ["array_at", "doubles_at", "rounded", "zeros"]
 
 
 @compiled

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
+from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled
 from .parts import first_part, next_part
 from .tiles import centre_of, channel_places, gather, new_tile, scatter
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
-from .vectors import width
+from .vectors import lanes_of, width
 
 __all__ = ["mix", "mix_rows"]
 

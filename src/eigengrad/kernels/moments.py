@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
+from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled
 from .parts import first_part, next_part
 from .tiles import centre_of, channel_places, gather, new_tile
 from .vector_blocks import add_lane_sums, add_products, add_rows, zero_block
-from .vectors import width
+from .vectors import lanes_of, width
 
 __all__ = ["moments", "pivots", "totals_size"]
 

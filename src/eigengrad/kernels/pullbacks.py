@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from . import Function
-from .arrays import array_at, lanes_of
+from .arrays import array_at
 from .compiled import compiled
 from .lane_products import product
 from .lanes import deinterleave, interleave
 from .parts import first_part, next_part
 from .rules import magnitude, make_ready
-from .vectors import aligned, broadcast, load, root, splat, store, width
+from .vectors import aligned, broadcast, lanes_of, load, root, splat, store, width
 
 __all__ = ["fill_bracket", "pull_through_function", "pull_through_rule"]
 

@@ -4,7 +4,7 @@ The compiler's own vectoriser does not see through loops over matrices with data
 of W numbers is a value like any other, with operators, and a comparison gives a mask. Kernels are written once: they
 take ``lanes``, an empty value whose *type* carries the number type and the width W, and are specialised on it.
 
-    lanes = FLOAT32()                       # <16 x float> with AVX-512, <8 x float> with AVX2, <4 x float> elsewhere
+    lanes = lanes_of(np.float32(0))         # <16 x float> with AVX-512, <8 x float> with AVX2, <4 x float> elsewhere
     x = load(lanes, array, i)               # array[i : i + W]
     store(array, j, fma(x, splat(lanes, 2.0), x))
 """
@@ -12,6 +12,7 @@ take ``lanes``, an empty value whose *type* carries the number type and the widt
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,6 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 from .compiled import compiled
 
 __all__ = [
-    "FLOAT32",
-    "FLOAT64",
-    "THIN32",
     "Lanes",
     "absolute",
     "aligned",
@@ -37,9 +35,11 @@ __all__ = [
     "fma",
     "horizontal_sum",
     "lane_numbers",
+    "lanes_of",
     "larger",
     "load",
     "narrow",
+    "narrow_lanes_of",
     "power_of_two_inverse",
     "reciprocal",
     "reciprocal_root",
@@ -192,17 +192,21 @@ def _splat(builder: Any, vector: Vector, x: Any) -> Any:
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, vector.width), [0] * vector.width))
 
 
-def _tag(name: str, dtype: Any, width: int) -> Any:
-    def make(typing_context: Any) -> Any:
-        return Lanes(dtype, width)(), lambda context, builder, signature, arguments: context.get_dummy_value()
+def _vectors_of(width: Callable[[Any], int]) -> Any:
+    """From a number to vectors of its type, with as many lanes as ``width`` says for it."""
 
-    make.__name__ = name
-    return intrinsic(make)
+    def lanes_of(typing_context: Any, number: Any) -> Any:
+        number = types.unliteral(number)
+        lanes = Lanes(number, width(number))
+        return lanes(number), lambda context, builder, signature, arguments: context.get_dummy_value()
+
+    return intrinsic(lanes_of)
 
 
-FLOAT32 = _tag("FLOAT32", types.float32, BYTES // 4)
-FLOAT64 = _tag("FLOAT64", types.float64, BYTES // 8)
-THIN32 = _tag("THIN32", types.float32, BYTES // 8)  # as many as FLOAT64 has, in half a register
+#: Vectors of the type of a number, of this CPU's width.
+lanes_of = _vectors_of(lambda number: BYTES * 8 // number.bitwidth)
+#: Vectors of the type of a number, with as many lanes as those of float64 have: half a register of float32.
+narrow_lanes_of = _vectors_of(lambda number: BYTES // 8)
 
 
 @intrinsic

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import array_at, doubles_at, lanes_of, rounded, zeros
+from .arrays import array_at, doubles_at, rounded, zeros
 from .channel_mixing import mix_rows
 from .compiled import compiled
 from .moments import totals_size
-from .vectors import width
+from .vectors import lanes_of, width
 
 __all__ = [
     "backward_weights",
