@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import array_at, doubles_at, rounded, zeros
-from .compiled import compiled
+from .compiled import compiled, part
 from .parts import first_part, next_part
 from .tiles import centre_of, channel_places, gather, new_tile, scatter
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
@@ -85,7 +85,7 @@ def mix(
     return 0
 
 
-@compiled
+@part
 def mix_rows(
     lanes: Any, tile: Any, source: int, stride: int, depth: int, count: int, weights: Any, weight: int, offsets: Any,
     offset: int, rows: int, y: Any, target: int, step: int, streaming: bool,

@@ -23,7 +23,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-__all__ = ["compiled", "inlined"]
+__all__ = ["compiled", "inlined", "part"]
 
 _OPTIONS: Any = {
     "nogil": True,
@@ -37,16 +37,24 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def compiled(kernel: Kernel) -> Kernel:
-    """Compile a module-level function on first use; its machine code is kept beside the source or in a user's cache."""
+    """Compile a module-level function that Python calls, on first use.
+
+    Its machine code is kept beside the source or in a user's cache.
+    """
     dispatcher = njit(**_OPTIONS)(kernel)
     with contextlib.suppress(RuntimeError):  # neither place can be written to: compile in every process
         dispatcher._cache = _Cache(kernel)
     return dispatcher
 
 
+def part(kernel: Kernel) -> Kernel:
+    """Compile a function that only kernels call: they contain it, so that it is not kept, and Python has no way in."""
+    return njit(no_cpython_wrapper=True, **_OPTIONS)(kernel)
+
+
 def inlined(kernel: Kernel) -> Kernel:
     """Compile a function as a part of its only caller: by itself first, a large one would take as long again."""
-    return njit(inline="always", **_OPTIONS)(kernel)
+    return njit(inline="always", no_cpython_wrapper=True, **_OPTIONS)(kernel)
 
 
 class _Cache(FunctionCache):

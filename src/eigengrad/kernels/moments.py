@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
-from .compiled import compiled
+from .compiled import compiled, part
 from .parts import first_part, next_part
 from .tiles import centre_of, channel_places, gather, new_tile
 from .vector_blocks import add_lane_sums, add_products, add_rows, zero_block
@@ -51,7 +51,7 @@ def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: 
         middle[c] = numbers.dtype.type((total - least - greatest) / (count - 2) if count > 2 else total / count)
 
 
-@compiled
+@part
 def totals_size(d: int) -> int:
     """How many totals a group has.
 
@@ -104,7 +104,7 @@ def moments(
     return 0
 
 
-@compiled
+@part
 def _add_group(
     lanes: Any, tile: Any, place: int, stride: int, blocks: int, half: int, count: int, totals: Any, start: int
 ) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from .arrays import rounded, zeros
-from .compiled import compiled
+from .compiled import part
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
 from .vectors import aligned, broadcast, load, splat, store, width
 
 __all__ = ["centre_of", "channel_places", "gather", "new_tile", "scatter"]
 
 
-@compiled
+@part
 def centre_of(lanes: Any, mean: Any) -> Any:
     """A mean in double precision, rounded to the type of the lanes: what is subtracted from a map."""
     centre = zeros(lanes, mean.size)
@@ -31,7 +31,7 @@ def centre_of(lanes: Any, mean: Any) -> Any:
     return centre
 
 
-@compiled
+@part
 def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
     """Room for ``count`` rows of as many maps, each with one more behind it for what has no place.
 
@@ -46,7 +46,7 @@ def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
     return tile
 
 
-@compiled
+@part
 def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) -> Any:
     """Where the rows of some channels are in a tile whose groups of d channels have ``rows`` rows each.
 
@@ -58,7 +58,7 @@ def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) ->
     return places
 
 
-@compiled
+@part
 def gather(
     lanes: Any, x: Any, shape: Any, first: int, count: int, channel: int, channels: int, centre: Any, tile: Any,
     places: Any, row: int,
@@ -97,7 +97,7 @@ def gather(
             store(tile, place, load_part(lanes, tile, place, part))
 
 
-@compiled
+@part
 def scatter(
     lanes: Any, tile: Any, places: Any, y: Any, shape: Any, first: int, count: int, channel: int, channels: int,
     streaming: bool,
