@@ -165,3 +165,11 @@ def test_the_key_holds_what_matters():
     for wct in ("svd", "pi"):
         assert config.replace(wct=wct, degree=3).key() != config.replace(wct=wct).key()
     assert TranslationConfig.from_dict(config.to_dict()) == config
+
+
+def test_pictures_are_made_larger_without_blocks():
+    """What rises evenly still does: repeated pixels would be steps, which stay visible as a grid."""
+    enlarge = DomainNetwork(slim()).generator.upwards[0]
+    ramp = torch.arange(8.0).expand(1, 1, 8, 8)
+    steps = enlarge(ramp)[0, 0, 4].diff()[1:-1]  # the borders repeat what is there
+    torch.testing.assert_close(steps, torch.full_like(steps, 0.5))
