@@ -15,9 +15,9 @@ from typing import Any
 from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled, part
 from .parts import first_part, next_part
-from .tiles import centre_of, channel_places, gather, new_tile, scatter
+from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile, scatter
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
-from .vectors import lanes_of, width
+from .vectors import broadcast, lanes_of, splat, width
 
 __all__ = ["mix", "mix_rows"]
 
@@ -34,7 +34,7 @@ def mix(
     from the last map. Weights are, for every group and four of its rows, the packed columns of [M₁ M₂], both padded
     with zeros to multiples of 4; offsets the padded c of every group. A tile has ``length`` points of ``span`` groups.
     Where channels are slow, P is a multiple of W and d one of 4, tiles do not cross samples and go straight to the
-    result.
+    result; and for small d they are not filled, the maps are read where they are.
     """
     begin, end = first_part(ledger, first, last)
     if begin >= end:
@@ -42,6 +42,7 @@ def mix(
     lanes, shape, maps = lanes_of(number), (C, P, fast), 2 if second_map else 1
     W, rows = width(lanes), rounded(d, 4)
     depth, stride, whole = maps * rows, length + W, not fast and P % W == 0 and d == rows
+    straight = whole and d <= STRAIGHT
     inputs = array_at(lanes, first_map, points * C), array_at(lanes, second_map, points * C)
     centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
     y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C // d * rows)
@@ -63,6 +64,13 @@ def mix(
                 count = min(length, P - part * length)
             for group in range(0, C // d, span):
                 groups = min(span, C // d - group)
+                if straight:
+                    place = (point // P * C + group * d) * P + point % P
+                    mix_straight(
+                        lanes, inputs, maps, centres, group * d, place, P, d, count, packed, group * d * depth, shifts,
+                        group * d, y, streaming != 0,
+                    )  # fmt: skip
+                    continue
                 for side in range(maps):
                     shift = centres[0] if side == maps - 1 else centres[1]
                     x = inputs[0] if side == 0 else inputs[1]
@@ -94,20 +102,53 @@ def mix_rows(
 
     ``count`` columns, rounded up to whole vectors. Weights and offsets are those from ``weight`` and ``offset`` on.
     """
-    W = width(lanes)
-    for row in range(0, rows, 4):
-        column = 0
-        while column < count:
+    W, zero = width(lanes), splat(lanes, 0.0)
+    column = 0
+    while column < count:
+        wide = column + 3 * W < count
+        for row in range(0, rows, 4):
             p, w, q = source + column, weight + row * depth, target + row * step + column
-            if column + 3 * W < count:
-                wide = block_of_rows(lanes, offsets, offset + row, 4)
+            if wide:
+                block = block_of_rows(lanes, offsets, offset + row, 4)
                 for j in range(depth):
-                    wide = add_weighted(lanes, wide, tile, p + j * stride, weights, w + 4 * j)
-                store_block(lanes, y, q, step, wide, streaming)
-                column += 4 * W
+                    block = add_weighted(lanes, block, tile, p + j * stride, zero, weights, w + 4 * j)
+                store_block(lanes, y, q, step, block, streaming)
             else:
                 narrow = block_of_rows(lanes, offsets, offset + row, 1)
                 for j in range(depth):
-                    narrow = add_weighted(lanes, narrow, tile, p + j * stride, weights, w + 4 * j)
+                    narrow = add_weighted(lanes, narrow, tile, p + j * stride, zero, weights, w + 4 * j)
                 store_block(lanes, y, q, step, narrow, streaming)
-                column += W
+        column += 4 * W if wide else W
+
+
+@part
+def mix_straight(
+    lanes: Any, inputs: Any, maps: int, centres: Any, channel: int, place: int, P: int, d: int, count: int,
+    weights: Any, weight: int, offsets: Any, offset: int, y: Any, streaming: bool,
+) -> None:  # fmt: skip
+    """:func:`mix_rows` without a tile: from where one or two maps have the group to where y has it, ``place``."""
+    W = width(lanes)
+    column = 0
+    while column < count:
+        wide, q = column + 3 * W < count, place + column
+        for row in range(0, d, 4):
+            w = weight + row * maps * d
+            if wide:
+                block = block_of_rows(lanes, offsets, offset + row, 4)
+                for side in range(maps):
+                    x = inputs[0] if side == 0 else inputs[1]
+                    centre = centres[0] if side == maps - 1 else centres[1]
+                    for j in range(d):
+                        shift = broadcast(lanes, centre, channel + j)
+                        block = add_weighted(lanes, block, x, q + j * P, shift, weights, w + 4 * (side * d + j))
+                store_block(lanes, y, q + row * P, P, block, streaming)
+            else:
+                narrow = block_of_rows(lanes, offsets, offset + row, 1)
+                for side in range(maps):
+                    x = inputs[0] if side == 0 else inputs[1]
+                    centre = centres[0] if side == maps - 1 else centres[1]
+                    for j in range(d):
+                        shift = broadcast(lanes, centre, channel + j)
+                        narrow = add_weighted(lanes, narrow, x, q + j * P, shift, weights, w + 4 * (side * d + j))
+                store_block(lanes, y, q + row * P, P, narrow, streaming)
+        column += 4 * W if wide else W

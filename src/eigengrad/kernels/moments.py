@@ -20,8 +20,8 @@ import numpy as np
 from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled, part
 from .parts import first_part, next_part
-from .tiles import centre_of, channel_places, gather, new_tile
-from .vector_blocks import add_lane_sums, add_products, add_rows, zero_block
+from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile
+from .vector_blocks import add_lane_sums, add_products, add_rows, add_shifted_products, block_of_rows, zero_block
 from .vectors import lanes_of, width
 
 __all__ = ["moments", "pivots", "totals_size"]
@@ -81,6 +81,7 @@ def moments(
     half = (span * rows + 1) * stride  # of the tile: first the left map's rows, then the right one's
     tile = new_tile(lanes, span * rows, d, stride, 1 if itself else 2)
     places = channel_places(lanes, span * d, d, rows, stride)
+    straight = not fast and P % width(lanes) == 0 and d == rows and d <= STRAIGHT
     sums = doubles_at(totals, slabs * (C // d) * size)
     tiles = rounded(points, length) // length
     while begin < end:
@@ -93,6 +94,10 @@ def moments(
                 count = min(length, high - point)
                 for group in range(0, C // d, span):
                     groups = min(span, C // d - group)
+                    if straight:
+                        here = start + group * size
+                        _add_straight(lanes, maps, itself, centres, P, C, d, group * d, point, count, sums, here)
+                        continue
                     for side in range(1 if itself else 2):
                         shift = centres[0] if itself or side == 1 else centres[1]
                         x = maps[0] if side == 0 else maps[1]
@@ -122,3 +127,31 @@ def _add_group(
             for column in range(0, count, W):
                 block = add_products(lanes, block, tile, left + column, right + column, stride)
             add_lane_sums(lanes, block, totals, start + (i * blocks + j) * 16)
+
+
+@part
+def _add_straight(
+    lanes: Any, maps: Any, itself: bool, centres: Any, P: int, C: int, d: int, channel: int, first: int, count: int,
+    totals: Any, start: int,
+) -> None:  # fmt: skip
+    """:func:`_add_group` without a tile: from where the maps have the group, whose samples are whole vectors."""
+    W, blocks = width(lanes), d // 4
+    for i in range(blocks):
+        for j in range(i if itself else 0, blocks):
+            products, sums = zero_block(lanes), zero_block(lanes)
+            left_shift = block_of_rows(lanes, centres[0] if itself else centres[1], channel + 4 * i, 1)
+            right_shift = block_of_rows(lanes, centres[0], channel + 4 * j, 1)
+            column = 0
+            while column < count:
+                sample, point = divmod(first + column, P)
+                length = min(P - point, count - column)
+                place = (sample * C + channel) * P + point
+                for k in range(place, place + length, W):
+                    products, sums = add_shifted_products(
+                        lanes, products, sums, maps[0], k + 4 * i * P, left_shift, maps[1], k + 4 * j * P, right_shift,
+                        P,
+                    )  # fmt: skip
+                column += length
+            add_lane_sums(lanes, products, totals, start + (i * blocks + j) * 16)
+            if j == i:
+                add_lane_sums(lanes, sums, totals, start + (blocks * blocks + i) * 16)

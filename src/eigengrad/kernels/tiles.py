@@ -19,7 +19,11 @@ from .compiled import part
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
 from .vectors import aligned, broadcast, load, splat, store, width
 
-__all__ = ["centre_of", "channel_places", "gather", "new_tile", "scatter"]
+__all__ = ["STRAIGHT", "centre_of", "channel_places", "gather", "new_tile", "scatter"]
+
+#: The largest d whose groups are read where they are, without a tile, if channels are slow and samples whole vectors:
+#: writing a tile takes longer than subtracting the centre again each of the d/4 times that a row is read.
+STRAIGHT = 16
 
 
 @part

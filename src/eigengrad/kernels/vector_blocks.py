@@ -19,6 +19,7 @@ __all__ = [
     "add_lane_sums",
     "add_products",
     "add_rows",
+    "add_shifted_products",
     "add_weighted",
     "block_of_rows",
     "finish_streaming",
@@ -223,15 +224,17 @@ def block_of_rows(typing_context: Any, lanes: Any, array: Any, index: Any, colum
 
 
 @intrinsic
-def add_weighted(typing_context: Any, lanes: Any, block: Any, tile: Any, place: Any, weights: Any, weight: Any) -> Any:
-    """Add to row i of the block the vectors from ``tile[place]`` on, times ``weights[weight + i]``."""
+def add_weighted(
+    typing_context: Any, lanes: Any, block: Any, tile: Any, place: Any, shift: Any, weights: Any, weight: Any
+) -> Any:
+    """Add to row i of the block the vectors from ``tile[place]`` on, less ``shift``, times ``weights[weight + i]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, block_kind, tile_kind, _, weights_kind, _ = signature.args
-        _, packed, tile, place, weights, weight = arguments
+        _, block_kind, tile_kind, _, _, weights_kind, _ = signature.args
+        _, packed, tile, place, shift, weights, weight = arguments
         vector, columns, W = lanes.vector, block.count // 4, lanes.width
         found = [builder.add(place, ir.Constant(place.type, v * W)) for v in range(columns)]
-        row = [_load(context, builder, vector, tile_kind, tile, p) for p in found]
+        row = [builder.fsub(_load(context, builder, vector, tile_kind, tile, p), shift) for p in found]
         rows = _vectors(builder, packed)
         for i in range(4):
             here = builder.add(weight, ir.Constant(weight.type, i))
@@ -241,7 +244,7 @@ def add_weighted(typing_context: Any, lanes: Any, block: Any, tile: Any, place: 
                 rows[k] = vector.intrinsic(builder, "fma", factor, row[v], rows[k])
         return context.make_tuple(builder, block_kind, rows)
 
-    return block(lanes, block, tile, types.intp, weights, types.intp), generate
+    return block(lanes, block, tile, types.intp, lanes.vector, weights, types.intp), generate
 
 
 @intrinsic
@@ -263,6 +266,41 @@ def store_block(typing_context: Any, lanes: Any, array: Any, index: Any, step: A
         return context.get_dummy_value()
 
     return types.void(lanes, array, types.intp, types.intp, block, types.boolean), generate
+
+
+@intrinsic
+def add_shifted_products(
+    typing_context: Any, lanes: Any, products: Any, sums: Any, left: Any, at_left: Any, left_shift: Any, right: Any,
+    at_right: Any, right_shift: Any, stride: Any,
+) -> Any:  # fmt: skip
+    """(products, sums): to entry (i, j) of a 4×4 block is added l_i r_j, and to entry i of the sums l_i.
+
+    l_i is the vector ``left[at_left + i·stride]`` less entry i of a block, ``left_shift``, and r_j likewise.
+    """
+    result = types.Tuple((products, sums))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        left_kind, right_kind = signature.args[3], signature.args[6]
+        _, products, sums, left, at_left, left_shift, right, at_right, right_shift, stride = arguments
+        vector = lanes.vector
+
+        def rows(kind: Any, array: Any, start: Any, shift: Any) -> list[Any]:
+            starts = [builder.add(start, builder.mul(stride, ir.Constant(stride.type, i))) for i in range(4)]
+            loads = [_load(context, builder, vector, kind, array, place) for place in starts]
+            return [builder.fsub(x, y) for x, y in zip(loads, _vectors(builder, shift)[:4], strict=True)]
+
+        entries, totals = _vectors(builder, products), _vectors(builder, sums)
+        one, other = rows(left_kind, left, at_left, left_shift), rows(right_kind, right, at_right, right_shift)
+        for i in range(4):
+            totals[i] = builder.fadd(totals[i], one[i])
+            for j in range(4):
+                entries[4 * i + j] = vector.intrinsic(builder, "fma", one[i], other[j], entries[4 * i + j])
+        packed = [context.make_tuple(builder, signature.args[1], entries)]
+        packed.append(context.make_tuple(builder, signature.args[2], totals))
+        return context.make_tuple(builder, result, packed)
+
+    i = types.intp
+    return result(lanes, products, sums, left, i, left_shift, right, i, right_shift, i), generate
 
 
 @intrinsic
