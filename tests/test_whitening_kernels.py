@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not kernels.available(), reason="the extra `fast
 F32, F64 = torch.float32, torch.float64
 TOLERANCE = {F32: 1e-5, F64: 1e-13}
 POSITIONS = {1: (1, 1), 7: (1, 7), 15: (3, 5), 17: (17, 1), 33: (3, 11), 48: (6, 8)}
-SIZES = [1, 2, 3, 5, 6, 8, 12, 16, 24, 64]
+SIZES = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 64]
 LAYOUTS = ["NCHW", "channels_last"]
 EPS = 0.01
 
@@ -125,6 +125,15 @@ def test_passes_are_right_for_maps_of_many_tiles(shape, layout):
     x = features(*shape, dtype=F32, layout=layout)
     for groups in {1, 4, shape[1] // 4}:
         assert_passes_are_right(kernel_passes(x, groups), x, groups, 2e-5)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 511, 513, 1027])
+@pytest.mark.parametrize("d", [4, 8])
+def test_passes_are_right_for_groups_within_a_vector(d, count, dtype):
+    """Few points, and tiles that end with one or two of the four that are taken at a time."""
+    x = features(count, 32, 1, 1, dtype=dtype, layout="channels_last")
+    assert_passes_are_right(kernel_passes(x, 32 // d), x, 32 // d, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

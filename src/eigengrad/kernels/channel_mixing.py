@@ -15,6 +15,7 @@ from typing import Any
 from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled, part
 from .parts import first_part, next_part
+from .rotated_lanes import mix_in_lanes, rotated_weights, within_lanes
 from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile, scatter
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
 from .vectors import broadcast, lanes_of, splat, width
@@ -53,6 +54,8 @@ def mix(
     )
     sources = channel_places(lanes, span * d, d, depth, stride)
     targets = channel_places(lanes, span * d, d, rows, stride)
+    lanewise = within_lanes(lanes, d, C, points, fast)
+    rotated = rotated_weights(lanes, packed, C if lanewise else 0, d, maps)
     tiles_a_sample = rounded(P, length) // length
     while begin < end:
         for number_of_tile in range(begin, end):
@@ -62,6 +65,9 @@ def mix(
                 sample, part = divmod(number_of_tile, tiles_a_sample)
                 point = sample * P + part * length
                 count = min(length, P - part * length)
+            if lanewise:
+                mix_in_lanes(lanes, inputs, maps, centres, C, d, point, count, rotated, shifts, y, streaming != 0)
+                continue
             for group in range(0, C // d, span):
                 groups = min(span, C // d - group)
                 if straight:

@@ -20,6 +20,7 @@ import numpy as np
 from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled, part
 from .parts import first_part, next_part
+from .rotated_lanes import sum_in_lanes, total_places, within_lanes
 from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile
 from .vector_blocks import add_lane_sums, add_products, add_rows, add_shifted_products, block_of_rows, zero_block
 from .vectors import lanes_of, width
@@ -82,6 +83,8 @@ def moments(
     tile = new_tile(lanes, span * rows, d, stride, 1 if itself else 2)
     places = channel_places(lanes, span * d, d, rows, stride)
     straight = not fast and P % width(lanes) == 0 and d == rows and d <= STRAIGHT
+    lanewise = within_lanes(lanes, d, C, points, fast)
+    within = total_places(lanes, d if lanewise else 4, size)
     sums = doubles_at(totals, slabs * (C // d) * size)
     tiles = rounded(points, length) // length
     while begin < end:
@@ -92,6 +95,10 @@ def moments(
             low, high = tiles * slab // slabs * length, min(points, tiles * (slab + 1) // slabs * length)
             for point in range(low, high, length):
                 count = min(length, high - point)
+                if lanewise:
+                    left_centre = centres[0] if itself else centres[1]
+                    sum_in_lanes(lanes, maps, left_centre, centres[0], C, d, point, count, sums, start, size, within)
+                    continue
                 for group in range(0, C // d, span):
                     groups = min(span, C // d - group)
                     if straight:
