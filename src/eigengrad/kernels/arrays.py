@@ -11,19 +11,19 @@ import numpy as np
 from numba import carray
 
 from .addresses import pointer
-from .compiled import compiled, part
+from .compiled import compiled, inner
 from .vectors import _dtype_of, aligned, splat, store, width
 
 __all__ = ["array_at", "doubles_at", "rounded", "zeros"]
 
 
-@part
+@inner
 def array_at(lanes: Any, address: int, count: int) -> Any:
     """The array of numbers of the lanes' type at an address."""
     return carray(pointer(address), (count,), _dtype_of(lanes))
 
 
-@part
+@inner
 def doubles_at(address: int, count: int) -> Any:
     """The float64 array at an address."""
     return carray(pointer(address), (count,), np.float64)
@@ -35,7 +35,7 @@ def rounded(count: int, unit: int) -> int:
     return (count + unit - 1) // unit * unit
 
 
-@part
+@inner
 def zeros(lanes: Any, count: int) -> Any:
     """An array of zeros that starts on a cache line and has room for a vector behind its end."""
     W = width(lanes)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import array_at, doubles_at, rounded, zeros
-from .compiled import compiled, part
+from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import mix_in_lanes, rotated_weights, within_lanes
 from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile, scatter
@@ -99,7 +99,7 @@ def mix(
     return 0
 
 
-@part
+@inner
 def mix_rows(
     lanes: Any, tile: Any, source: int, stride: int, depth: int, count: int, weights: Any, weight: int, offsets: Any,
     offset: int, rows: int, y: Any, target: int, step: int, streaming: bool,
@@ -127,7 +127,7 @@ def mix_rows(
         column += 4 * W if wide else W
 
 
-@part
+@inner
 def mix_straight(
     lanes: Any, inputs: Any, maps: int, centres: Any, channel: int, place: int, P: int, d: int, count: int,
     weights: Any, weight: int, offsets: Any, offset: int, y: Any, streaming: bool,

@@ -23,7 +23,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-__all__ = ["compiled", "inlined", "part"]
+__all__ = ["compiled", "inlined", "inner"]
 
 _OPTIONS: Any = {
     "nogil": True,
@@ -47,7 +47,7 @@ def compiled(kernel: Kernel) -> Kernel:
     return dispatcher
 
 
-def part(kernel: Kernel) -> Kernel:
+def inner(kernel: Kernel) -> Kernel:
     """Compile a function that only kernels call: they contain it, so that it is not kept, and Python has no way in."""
     return njit(no_cpython_wrapper=True, **_OPTIONS)(kernel)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at
-from .compiled import compiled, part
+from .compiled import compiled, inner
 from .eigh_divided import eigh_divided
 from .eigh_lanes import eigh_lanes
 from .jacobi import jacobi
@@ -23,7 +23,7 @@ from .vectors import lanes_of, narrow_lanes_of
 __all__ = ["by_jacobi", "divided", "side_by_side"]
 
 
-@part
+@inner
 def _arrays(lanes: Any, A: int, L: int, V: int, batch: int, n: int) -> Any:
     size = batch * n * n
     return array_at(lanes, A, size), array_at(lanes, L, batch * n), array_at(lanes, V, size)

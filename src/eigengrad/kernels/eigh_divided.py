@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inlined, part
+from .compiled import inlined, inner
 from .eigh_lanes import iterate
 from .householder import read_square, reflect, tridiagonalise
 from .secular import roots, unit_vectors
@@ -91,7 +91,7 @@ def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, fir
     return status
 
 
-@part
+@inner
 def _cut(n: int, cuts: Any) -> int:
     """The leaves' borders: a power of two of nearly equal parts. Returns their number."""
     count = 1
@@ -102,7 +102,7 @@ def _cut(n: int, cuts: Any) -> int:
     return count
 
 
-@part
+@inner
 def _solve_leaves(
     double: Any, count: int, cuts: Any, diagonal: Any, off: Any, here: Any, span: int, P: int, order: Any, scratch: Any
 ) -> bool:
@@ -146,7 +146,7 @@ def _solve_leaves(
     return converged
 
 
-@part
+@inner
 def _sort(values: Any, order: Any, low: int, m: int) -> None:
     """order[low : low + m]: the local numbers of values[low : low + m], ascending, by insertion."""
     for i in range(m):
@@ -157,7 +157,7 @@ def _sort(values: Any, order: Any, low: int, m: int) -> None:
         order[low + j] = i
 
 
-@part
+@inner
 def _merge(
     lanes: Any, thin: Any, double: Any, low: int, middle: int, high: int, coupling: float,
     values: Any, order: Any, here: Any, there: Any, U: Any, span: int, work: Any, column: Any, lists: Any,
@@ -198,7 +198,7 @@ def _merge(
     _multiply(lanes, m - half, here, middle * span, U, half, m, there, low * span)
 
 
-@part
+@inner
 def _deflate(
     low: int, half: int, m: int, rho: float, precision: float, values: Any, order: Any, z: Any,
     kept: Any, passed: Any, turned: Any, partner: Any, cosines: Any, sines: Any,
@@ -247,7 +247,7 @@ def _deflate(
     return k, turns
 
 
-@part
+@inner
 def _pass_through(lanes: Any, m: int, k: int, passed: Any, U: Any) -> None:
     """Columns k to m of U: unit vectors for the columns that passed."""
     W = width(lanes)
@@ -264,7 +264,7 @@ def _pass_through(lanes: Any, m: int, k: int, passed: Any, U: Any) -> None:
         U[place + passed[t] * P] = 1
 
 
-@part
+@inner
 def _turn_rows(lanes: Any, m: int, U: Any, row: int, other: int, cos: float, sin: float) -> None:
     """A deflating rotation of two columns of the vectors, done on the rows of U that they meet."""
     W = width(lanes)
@@ -277,7 +277,7 @@ def _turn_rows(lanes: Any, m: int, U: Any, row: int, other: int, cos: float, sin
             store(U, panel + other * P + w, s * x + c * y)
 
 
-@part
+@inner
 def _multiply(
     lanes: Any, size: int, here: Any, source: int, U: Any, first: int, m: int, there: Any, target: int
 ) -> None:
@@ -294,7 +294,7 @@ def _multiply(
             r += 1
 
 
-@part
+@inner
 def _multiply_4(lanes: Any, size: int, here: Any, left: int, U: Any, right: int, there: Any, out: int) -> None:
     W = width(lanes)
     P = 2 * W
@@ -323,7 +323,7 @@ def _multiply_4(lanes: Any, size: int, here: Any, left: int, U: Any, right: int,
     store(there, out + 3 * P + W, d1)
 
 
-@part
+@inner
 def _multiply_1(lanes: Any, size: int, here: Any, left: int, U: Any, right: int, there: Any, out: int) -> None:
     W = width(lanes)
     P = 2 * W
@@ -338,7 +338,7 @@ def _multiply_1(lanes: Any, size: int, here: Any, left: int, U: Any, right: int,
     store(there, out + W, a1)
 
 
-@part
+@inner
 def _write(
     lanes: Any, n: int, vectors: Any, values: Any, order: Any, back: float, again: float, matrix: int,
     L: Any, V: Any, tile: Any, offsets: Any,

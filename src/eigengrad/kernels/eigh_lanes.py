@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import rounded
-from .compiled import inlined, part
+from .compiled import inlined, inner
 from .lanes import deinterleave_sorted, interleave, interleave_rows, normalise
 from .ql import SWEEPS, find_blocks, finish_sweep, rotate, start_sweep, turned
 from .vectors import (
@@ -96,7 +96,7 @@ def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int
     return status
 
 
-@part
+@inner
 def _tridiagonalise(lanes: Any, n: int, a: Any, stride: int, diagonal: Any, off: Any, tau: Any, x: Any, p: Any) -> None:
     """Reduce the lower triangle of ``a``; reflector k, with its leading 1 left out, stays in column k.
 
@@ -154,7 +154,7 @@ def _tridiagonalise(lanes: Any, n: int, a: Any, stride: int, diagonal: Any, off:
     store(off, (n - 1) * W, zero)
 
 
-@part
+@inner
 def _update_column(lanes: Any, m: int, a: Any, corner: int, row: int, x: Any, p: Any, old: int) -> None:
     """The first column of S ← S − x pᵀ − p xᵀ, with x and p from ``old``."""
     W = width(lanes)
@@ -165,7 +165,7 @@ def _update_column(lanes: Any, m: int, a: Any, corner: int, row: int, x: Any, p:
         store(a, place, load(lanes, a, place) - xi * p0 - pi * x0)
 
 
-@part
+@inner
 def _update_and_multiply(lanes: Any, m: int, a: Any, corner: int, row: int, x: Any, p: Any, old: int, new: int) -> None:
     """S ← S − x pᵀ − p xᵀ with the old x and p, then p = S x with the new ones, for the m×m S starting at ``corner``.
 
@@ -231,7 +231,7 @@ def _update_and_multiply(lanes: Any, m: int, a: Any, corner: int, row: int, x: A
         i += 1
 
 
-@part
+@inner
 def _accumulate(lanes: Any, n: int, a: Any, stride: int, tau: Any, v: Any, across: int, down: int, x: Any) -> None:
     """The product of the reflectors in ``v``, which is zero: vector n − 1 − j becomes its column j.
 
@@ -256,7 +256,7 @@ def _accumulate(lanes: Any, n: int, a: Any, stride: int, tau: Any, v: Any, acros
         last = first - 1
 
 
-@part
+@inner
 def _reflect_four(
     lanes: Any, n: int, v: Any, v0: int, across: int, down: int, x: Any, tau: Any, first: int, last: int
 ) -> None:
@@ -300,7 +300,7 @@ def _reflect_four(
                 c += down
 
 
-@part
+@inner
 def iterate(lanes: Any, n: int, diagonal: Any, off: Any, v: Any, epsilon: float) -> bool:
     """QL sweeps until every lane is diagonal; the rotations turn the rows of ``v``. False if they were not enough.
 
@@ -327,7 +327,7 @@ def iterate(lanes: Any, n: int, diagonal: Any, off: Any, v: Any, epsilon: float)
     return False
 
 
-@part
+@inner
 def _turn_rows(lanes: Any, v: Any, place: int, n: int, first: Any, second: Any, third: Any) -> None:
     W = width(lanes)
     other = place + n * W
@@ -337,7 +337,7 @@ def _turn_rows(lanes: Any, v: Any, place: int, n: int, first: Any, second: Any, 
         store(v, place + k * W, x)
 
 
-@part
+@inner
 def iterate_recorded(
     lanes: Any, n: int, diagonal: Any, off: Any, v: Any, stride: int, epsilon: float, turns: Any, starts: Any
 ) -> bool:
@@ -373,7 +373,7 @@ def iterate_recorded(
     return False
 
 
-@part
+@inner
 def _turn_columns(lanes: Any, n: int, v: Any, row: int, turns: Any, starts: Any, sweeps: int) -> None:
     """Apply the rotations of some sweeps to the columns of ``v``, in eight rows at a time.
 
@@ -405,7 +405,7 @@ def _turn_columns(lanes: Any, n: int, v: Any, row: int, turns: Any, starts: Any,
             _store_eight(v, r0 + o, row, c0, c1, c2, c3, c4, c5, c6, c7)
 
 
-@part
+@inner
 def _store_eight(
     v: Any, place: int, row: int, y0: Any, y1: Any, y2: Any, y3: Any, y4: Any, y5: Any, y6: Any, y7: Any
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import part
+from .compiled import inner
 from .vectors import (
     absolute,
     broadcast,
@@ -34,7 +34,7 @@ __all__ = ["read_square", "reflect", "tridiagonalise"]
 _BLOCK = 32  # rows summed at a time: errors of long sums grow with their blocks, not with all their terms
 
 
-@part
+@inner
 def read_square(lanes: Any, A: Any, start: int, n: int, stride: int, height: int, square: Any, tile: Any) -> Any:
     """Fill the padded square from the lower triangle at A[start], scaled by powers of two to size about 1.
 
@@ -83,7 +83,7 @@ def read_square(lanes: Any, A: Any, start: int, n: int, stride: int, height: int
     return back, 1 / second
 
 
-@part
+@inner
 def tridiagonalise(
     lanes: Any, n: int, stride: int, square: Any, reflectors: Any,
     x: Any, w: Any, p: Any, diagonal: Any, off: Any, tau: Any, ramp: Any,
@@ -159,7 +159,7 @@ def tridiagonalise(
     off[n - 1] = 0
 
 
-@part
+@inner
 def _update_and_multiply_4(
     lanes: Any, n: int, stride: int, k: int, o: int, square: Any, reflectors: Any, x: Any, w: Any, p: Any
 ) -> None:
@@ -190,7 +190,7 @@ def _update_and_multiply_4(
     store(p, o + 3 * W, s3)
 
 
-@part
+@inner
 def _update_and_multiply_1(
     lanes: Any, n: int, stride: int, k: int, o: int, square: Any, reflectors: Any, x: Any, w: Any, p: Any
 ) -> None:
@@ -216,7 +216,7 @@ def _update_and_multiply_1(
     store(p, o, total)
 
 
-@part
+@inner
 def reflect(lanes: Any, n: int, stride: int, reflectors: Any, tau: Any, panels: Any) -> None:
     """H_0 H_1 … H_(n−3) X in place; row i of X's columns c·2W to (c + 1)·2W is at ``panels[(c·n + i)·2W]``."""
     W = width(lanes)
@@ -261,7 +261,7 @@ def reflect(lanes: Any, n: int, stride: int, reflectors: Any, tau: Any, panels: 
             store(panels, r + W, fma(h, t1, load(lanes, panels, r + W)))
 
 
-@part
+@inner
 def _reflect_row(
     lanes: Any, reflectors: Any, here: int, following: int, panels: Any, r: int, t0: Any, t1: Any, s0: Any, s1: Any
 ) -> Any:

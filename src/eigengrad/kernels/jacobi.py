@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inlined, part
+from .compiled import inlined, inner
 from .lanes import interleave, normalise
 from .vectors import (
     absolute,
@@ -38,7 +38,7 @@ __all__ = ["jacobi"]
 _SWEEPS = 15
 
 
-@part
+@inner
 def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any, negligible: Any) -> Any:
     """(cos, sin, tan·a) of the rotation that zeroes a = a_pq between the diagonal entries p and q.
 
@@ -60,12 +60,12 @@ def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any, neg
     return cos, sin, sin * over_cos * a
 
 
-@part
+@inner
 def _turn(cos: Any, sin: Any, x: Any, y: Any) -> Any:
     return cos * x - sin * y, sin * x + cos * y
 
 
-@part
+@inner
 def _order(x: Any, y: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any) -> Any:
     """Two eigenpairs, the smaller first."""
     swap = x > y
@@ -196,14 +196,14 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
     return status
 
 
-@part
+@inner
 def _store_row(lanes: Any, pairs: Any, place: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
     W = width(lanes)
     store(pairs, place, unsigned_zero(x0)), store(pairs, place + W, unsigned_zero(x1))
     store(pairs, place + 2 * W, unsigned_zero(x2)), store(pairs, place + 3 * W, unsigned_zero(x3))
 
 
-@part
+@inner
 def _put(lanes: Any, pairs: Any, spare: Any, L: Any, V: Any, begin: int, count: int, n: int) -> None:
     """Empty the registers' block: 16 vectors of eigenvectors, then 4 of eigenvalues."""
     W = width(lanes)

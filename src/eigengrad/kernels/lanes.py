@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import part
+from .compiled import inner
 from .vectors import (
     absolute,
     any_lane,
@@ -29,7 +29,7 @@ from .vectors import (
 __all__ = ["deinterleave", "deinterleave_sorted", "interleave", "interleave_rows", "normalise"]
 
 
-@part
+@inner
 def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block: Any, offsets: Any) -> None:
     """Fill ``block`` with the ``count`` matrices from number ``first``; lanes past them repeat the last one."""
     W = width(lanes)
@@ -46,7 +46,7 @@ def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block
                 block[j * W + w] = source[offsets[w] + j]
 
 
-@part
+@inner
 def interleave_rows(
     lanes: Any, source: Any, first: int, count: int, n: int, stride: int, block: Any, offsets: Any
 ) -> None:
@@ -60,7 +60,7 @@ def interleave_rows(
             transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W)
 
 
-@part
+@inner
 def normalise(lanes: Any, block: Any, n: int, stride: int) -> Any:
     """Scale the lower triangles to size about 1, by powers of two. Matrices with NaN or infinity become zero.
 
@@ -89,7 +89,7 @@ def normalise(lanes: Any, block: Any, n: int, stride: int) -> Any:
     return one / scale, one / again, marks
 
 
-@part
+@inner
 def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, target: Any, offsets: Any) -> None:
     """Empty ``block`` into the ``count`` matrices from number ``first``."""
     W = width(lanes)
@@ -106,7 +106,7 @@ def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, targ
                 target[(first + w) * size + j] = block[j * W + w]
 
 
-@part
+@inner
 def deinterleave_sorted(
     lanes: Any, first: int, count: int, n: int, values: Any, vectors: Any, across: int, down: int, L: Any, V: Any,
     ranks: Any, offsets: Any,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
-from .compiled import compiled, part
+from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import sum_in_lanes, total_places, within_lanes
 from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile
@@ -52,7 +52,7 @@ def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: 
         middle[c] = numbers.dtype.type((total - least - greatest) / (count - 2) if count > 2 else total / count)
 
 
-@part
+@inner
 def totals_size(d: int) -> int:
     """How many totals a group has.
 
@@ -116,7 +116,7 @@ def moments(
     return 0
 
 
-@part
+@inner
 def _add_group(
     lanes: Any, tile: Any, place: int, stride: int, blocks: int, half: int, count: int, totals: Any, start: int
 ) -> None:
@@ -136,7 +136,7 @@ def _add_group(
             add_lane_sums(lanes, block, totals, start + (i * blocks + j) * 16)
 
 
-@part
+@inner
 def _add_straight(
     lanes: Any, maps: Any, itself: bool, centres: Any, P: int, C: int, d: int, channel: int, first: int, count: int,
     totals: Any, start: int,

@@ -27,7 +27,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .addresses import pointer
-from .compiled import compiled, part
+from .compiled import compiled, inner
 from .vectors import X86
 
 __all__ = ["finished", "first_part", "next_part"]
@@ -75,7 +75,7 @@ def _pause(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-@part
+@inner
 def _take(ledger: int, last: int) -> Any:
     size = carray(pointer(ledger), (4,), np.int64)[_SIZE]
     begin = min(_add(ledger, _NEXT, size), last)

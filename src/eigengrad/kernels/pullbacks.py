@@ -18,7 +18,7 @@ import numpy as np
 
 from . import Function
 from .arrays import array_at
-from .compiled import compiled, part
+from .compiled import compiled, inner
 from .lane_products import product
 from .lanes import deinterleave, interleave
 from .parts import first_part, next_part
@@ -30,7 +30,7 @@ __all__ = ["fill_bracket", "pull_through_function", "pull_through_rule"]
 _SQRT = Function.SQRT.value
 
 
-@part
+@inner
 def _rule(
     lanes: Any, V: Any, gV: Any, by_rows: bool, L: Any, gL: Any, with_gL: bool, gA: Any, first: int, last: int, n: int,
     rule: int, one: float, two: float,
@@ -63,7 +63,7 @@ def _rule(
         deinterleave(lanes, begin, count, n * n, x, gA, offsets)
 
 
-@part
+@inner
 def _function(lanes: Any, V: Any, G: Any, L: Any, gA: Any, first: int, last: int, n: int, function: int) -> None:
     """V holds the eigenvectors as rows; G is used as its symmetric part."""
     W = width(lanes)
@@ -93,7 +93,7 @@ def _function(lanes: Any, V: Any, G: Any, L: Any, gA: Any, first: int, last: int
         deinterleave(lanes, begin, count, n * n, g, gA, offsets)
 
 
-@part
+@inner
 def _bracket(
     lanes: Any, X: Any, L: Any, gL: Any, with_gL: bool, first: int, last: int, n: int, rule: int, one: float, two: float
 ) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import part
+from .compiled import inner
 from .vectors import (
     absolute,
     any_lane,
@@ -34,7 +34,7 @@ __all__ = ["SWEEPS", "find_blocks", "finish_sweep", "rotate", "start_sweep", "tu
 SWEEPS = 60  # an eigenvalue, before giving up: LAPACK's bound is 30
 
 
-@part
+@inner
 def find_blocks(lanes: Any, diagonal: Any, off: Any, start: int, n: int, fresh: bool, epsilon: float) -> Any:
     """The first row that is unfinished in some lane, or −1, and the vector of shifts for the lanes' own first blocks.
 
@@ -64,7 +64,7 @@ def find_blocks(lanes: Any, diagonal: Any, off: Any, start: int, n: int, fresh: 
     return row, d0 - e0 / (g + copy_sign(root(fma(g, g, one)), g))
 
 
-@part
+@inner
 def start_sweep(lanes: Any, diagonal: Any, shift: Any, n: int) -> Any:
     """The state of the chain before its first rotation."""
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -72,7 +72,7 @@ def start_sweep(lanes: Any, diagonal: Any, shift: Any, n: int) -> Any:
     return g, one, one, zero, one > zero, zero
 
 
-@part
+@inner
 def rotate(
     lanes: Any, diagonal: Any, off: Any, i: int, shift: Any, epsilon: float,
     g: Any, sin: Any, cos: Any, p: Any, restarted: Any, next_size: Any,
@@ -116,7 +116,7 @@ def rotate(
     return g, select(split, one, new_sin), new_cos, p, split, absolute(new_d), tan, turn, other
 
 
-@part
+@inner
 def finish_sweep(lanes: Any, diagonal: Any, off: Any, row: int, g: Any, p: Any, restarted: Any) -> None:
     """Close the chain at its first row."""
     W = width(lanes)
@@ -124,7 +124,7 @@ def finish_sweep(lanes: Any, diagonal: Any, off: Any, row: int, g: Any, p: Any, 
     store(off, row * W, select(restarted, splat(lanes, 0.0), g))
 
 
-@part
+@inner
 def turned(first: Any, second: Any, third: Any, x: Any, y: Any) -> Any:
     """(cos x − sin y, sin x + cos y) as three shears: with sin in the middle, tan(angle/2) before and after it.
 

@@ -18,14 +18,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .compiled import part
+from .compiled import inner
 from .vector_blocks import _vectors, store_block, zero_block
 from .vectors import _load, aligned, load, splat, store, width
 
 __all__ = ["mix_in_lanes", "rotated_weights", "sum_in_lanes", "total_places", "within_lanes"]
 
 
-@part
+@inner
 def within_lanes(lanes: Any, d: int, C: int, points: int, fast: int) -> bool:
     """Whether this is the way for groups of d of C channels."""
     W = width(lanes)
@@ -85,7 +85,7 @@ def _add_rotated_products(
     return block(lanes, block, left, right, types.intp, lanes.vector, lanes.vector, size), generate
 
 
-@part
+@inner
 def rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
     """The D_k, k by k for every vector of channels and map, from weights as :func:`.channel_mixing.mix` gets them."""
     W = width(lanes)
@@ -100,7 +100,7 @@ def rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
     return rotated
 
 
-@part
+@inner
 def mix_in_lanes(
     lanes: Any, inputs: Any, maps: int, centres: Any, C: int, d: int, first: int, count: int, weights: Any,
     offsets: Any, y: Any, streaming: bool,
@@ -126,7 +126,7 @@ def mix_in_lanes(
             store_block(lanes, y, place, C, block, streaming)
 
 
-@part
+@inner
 def total_places(lanes: Any, d: int, size: int) -> Any:
     """Where the totals of :mod:`.moments` have Σ l_i r_(i+k), k by k for the lanes of a vector, and then Σ l_i."""
     W, blocks = width(lanes), d // 4
@@ -140,7 +140,7 @@ def total_places(lanes: Any, d: int, size: int) -> Any:
     return places
 
 
-@part
+@inner
 def sum_in_lanes(
     lanes: Any, maps: Any, left_centre: Any, right_centre: Any, C: int, d: int, first: int, count: int, totals: Any,
     start: int, size: int, places: Any,

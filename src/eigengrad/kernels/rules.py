@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import Rule
-from .compiled import part
+from .compiled import inner
 from .vectors import absolute, larger, load, select, splat, store, width
 
 __all__ = ["magnitude", "make_ready"]
@@ -18,7 +18,7 @@ __all__ = ["magnitude", "make_ready"]
 _EXACT, _TAYLOR, _CLIP, _LORENTZIAN, _MASK = (rule.value for rule in Rule)
 
 
-@part
+@inner
 def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: Any, p: Any) -> Any:
     """Fill ``p`` from the eigenvalues L, n vectors each, ascending, a matrix a lane. Returns the rule's scale.
 
@@ -51,7 +51,7 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
     return one
 
 
-@part
+@inner
 def magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: Any) -> Any:
     """|R| for pairs of eigenvalues that were made ready, low ≤ high."""
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -69,7 +69,7 @@ def magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: A
     return one / gap
 
 
-@part
+@inner
 def _geometric_sum(lanes: Any, q: Any, terms: int) -> Any:
     """1 + q + … + q^(terms−1) by doubling, S_2k = S_k (1 + q^k) and S_k+1 = 1 + q S_k: only positive terms add up."""
     one = splat(lanes, 1.0)

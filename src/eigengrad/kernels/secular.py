@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import part
+from .compiled import inner
 from .vectors import (
     absolute,
     any_lane,
@@ -38,7 +38,7 @@ __all__ = ["roots", "unit_vectors"]
 _STEPS = 60
 
 
-@part
+@inner
 def roots(lanes: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, offset: Any, epsilon: float) -> None:
     """For each of the k roots the pole it is an offset from, ``nearest`` (its value), and the ``offset``.
 
@@ -94,7 +94,7 @@ def roots(lanes: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, of
         store(offset, j, mu)
 
 
-@part
+@inner
 def _evaluate(lanes: Any, k: int, j: int, d: Any, squares: Any, origin: Any, mu: Any, constant: Any) -> Any:
     """f at origin + μ for the roots j to j + W, the slopes of its parts from left and right poles, and Σ |terms|."""
     W = width(lanes)
@@ -120,7 +120,7 @@ def _evaluate(lanes: Any, k: int, j: int, d: Any, squares: Any, origin: Any, mu:
     return constant + left + right, slope_left, slope_right, constant + right - left
 
 
-@part
+@inner
 def unit_vectors(
     lanes: Any, thin: Any, k: int, d: Any, z: Any, rho: float, nearest: Any, offset: Any,
     rows: Any, U: Any, height: int, span: int, column: Any,

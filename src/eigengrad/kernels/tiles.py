@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import rounded, zeros
-from .compiled import part
+from .compiled import inner
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
 from .vectors import aligned, broadcast, load, splat, store, width
 
@@ -26,7 +26,7 @@ __all__ = ["STRAIGHT", "centre_of", "channel_places", "gather", "new_tile", "sca
 STRAIGHT = 16
 
 
-@part
+@inner
 def centre_of(lanes: Any, mean: Any) -> Any:
     """A mean in double precision, rounded to the type of the lanes: what is subtracted from a map."""
     centre = zeros(lanes, mean.size)
@@ -35,7 +35,7 @@ def centre_of(lanes: Any, mean: Any) -> Any:
     return centre
 
 
-@part
+@inner
 def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
     """Room for ``count`` rows of as many maps, each with one more behind it for what has no place.
 
@@ -50,7 +50,7 @@ def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
     return tile
 
 
-@part
+@inner
 def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) -> Any:
     """Where the rows of some channels are in a tile whose groups of d channels have ``rows`` rows each.
 
@@ -62,7 +62,7 @@ def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) ->
     return places
 
 
-@part
+@inner
 def gather(
     lanes: Any, x: Any, shape: Any, first: int, count: int, channel: int, channels: int, centre: Any, tile: Any,
     places: Any, row: int,
@@ -101,7 +101,7 @@ def gather(
             store(tile, place, load_part(lanes, tile, place, part))
 
 
-@part
+@inner
 def scatter(
     lanes: Any, tile: Any, places: Any, y: Any, shape: Any, first: int, count: int, channel: int, channels: int,
     streaming: bool,

@@ -23,7 +23,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from .compiled import part
+from .compiled import inner
 
 __all__ = [
     "Lanes",
@@ -529,7 +529,7 @@ def _dtype_of(typing_context: Any, lanes: Any) -> Any:
     return kind(lanes), lambda context, builder, signature, arguments: context.get_dummy_value()
 
 
-@part
+@inner
 def aligned(lanes: Any, count: int) -> Any:
     """An uninitialised array that starts on a cache line."""
     array = np.empty(count + 16, _dtype_of(lanes))

@@ -17,7 +17,7 @@ import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
 from .channel_mixing import mix_rows
-from .compiled import compiled, part
+from .compiled import compiled, inner
 from .moments import totals_size
 from .vectors import lanes_of, width
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-@part
+@inner
 def _joined(totals: int, slabs: int, size: int) -> Any:
     """The totals of all slabs, added to those of the first."""
     sums = doubles_at(totals, slabs * size)
@@ -41,13 +41,13 @@ def _joined(totals: int, slabs: int, size: int) -> Any:
     return sums
 
 
-@part
+@inner
 def _product_at(blocks: int, i: int, j: int) -> int:
     """Where Σ lᵢ rⱼ is among the totals of a group."""
     return (i // 4 * blocks + j // 4) * 16 + i % 4 * 4 + j % 4
 
 
-@part
+@inner
 def _sum_at(blocks: int, i: int) -> int:
     """Where Σ lᵢ is among the totals of a group."""
     return (blocks * blocks + i // 4) * 16 + i % 4
@@ -93,7 +93,7 @@ def products_and_sums(
         s[c], slopes[c] = row, slope
 
 
-@part
+@inner
 def _multiply(
     lanes: Any, scratch: Any, left: int, transposed: bool, right: int, result: int, d: int, weights: Any, offsets: Any
 ) -> None:
