@@ -109,22 +109,22 @@ def mix_rows(
     ``count`` columns, rounded up to whole vectors. Weights and offsets are those from ``weight`` and ``offset`` on.
     """
     W, zero = width(lanes), splat(lanes, 0.0)
-    column = 0
-    while column < count:
-        wide = column + 3 * W < count
-        for row in range(0, rows, 4):
+    for row in range(0, rows, 4):
+        column = 0
+        while column < count:
             p, w, q = source + column, weight + row * depth, target + row * step + column
-            if wide:
-                block = block_of_rows(lanes, offsets, offset + row, 4)
+            if column + 3 * W < count:
+                wide = block_of_rows(lanes, offsets, offset + row, 4)
                 for j in range(depth):
-                    block = add_weighted(lanes, block, tile, p + j * stride, zero, weights, w + 4 * j)
-                store_block(lanes, y, q, step, block, streaming)
+                    wide = add_weighted(lanes, wide, tile, p + j * stride, zero, weights, w + 4 * j)
+                store_block(lanes, y, q, step, wide, streaming)
+                column += 4 * W
             else:
                 narrow = block_of_rows(lanes, offsets, offset + row, 1)
                 for j in range(depth):
                     narrow = add_weighted(lanes, narrow, tile, p + j * stride, zero, weights, w + 4 * j)
                 store_block(lanes, y, q, step, narrow, streaming)
-        column += 4 * W if wide else W
+                column += W
 
 
 @inner
