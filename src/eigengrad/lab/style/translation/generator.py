@@ -30,7 +30,7 @@ class Generator(nn.Module):
         # No norm here: it would undo the colours.
         self.blocks = nn.ModuleList(ResidualBlock(channels) for _ in range(blocks))
         norm = partial(nn.GroupNorm, 1)
-        # Not the nearest pixel, as in GD-WCT: its blocks of 2×2 and 4×4 stay visible as a grid.
+        # Not the nearest pixel, as in GD-WCT: that makes blocks of 2×2 and 4×4, which the convolutions have to undo.
         self.upwards = nn.Sequential(
             nn.Upsample(scale_factor=2, mode="bilinear"),
             ConvBlock(channels, 2 * width, 5, norm=norm, activation=nn.ReLU()),
