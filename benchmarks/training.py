@@ -44,7 +44,7 @@ def layer_peaks() -> dict[str, float]:
 def measure(threads: int, peaks: dict[str, float]) -> list[dict[str, Any]]:
     names = {"batch norm": normalisation("batchnorm")}
     names |= {f"ours {d}": normalisation("dbn", group_size=d, gradient="exact") for d in GROUP_SIZES}
-    times = interleave({name: step(norm) for name, norm in names.items()}, seconds=3.0)
+    times = interleave({name: step(norm) for name, norm in names.items()}, seconds=12.0)
     base = times["batch norm"].median
     return [
         {

@@ -319,6 +319,16 @@ def test_a_rule_multiplies_the_divided_differences_by_the_share_it_keeps(entry, 
     torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("entry", WITH_EPS, ids=ids(WITH_EPS))
+def test_a_rule_is_given_the_eigenvalues_with_eps(entry, rule):
+    """As in the paper, which decomposes M + εI: with q = (b + ε)/(a + ε) Taylor keeps less than with b/a."""
+    A, G, eps = matrix(SEPARATED, rotate=False), hermitian(randn(3, 3)), 0.7
+    got = gradient(lambda X: entry.call(X, gradient=RULES[rule][0], eps=eps), A, G)
+    want = gradient(lambda X: entry.call(X, gradient=RULES[rule][0]), A + eps * torch.eye(3, dtype=F64), G)
+    torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
+
+
 @every_function
 def test_at_a_tie_taylor_loses_the_off_diagonal_gradient_that_exact_keeps(entry):
     A, G = matrix([1.0, 1.0, 2.0], rotate=False), hermitian(randn(3, 3))

@@ -35,6 +35,11 @@ def widen(A: Tensor) -> Tensor:
     return A if A.dtype in _COMPUTED else A.to(_WIDENED[A.dtype])
 
 
+def add_to_diagonal(A: Tensor, eps: float) -> Tensor:
+    """A + eps·I, (..., n, n)."""
+    return A + eps * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+
+
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type of the eigenvalues of a matrix of this type."""
     return dtype.to_real() if dtype.is_complex else dtype

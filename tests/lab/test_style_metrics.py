@@ -123,7 +123,10 @@ def test_it_judges_a_picture_by_itself(judge):
 
 def test_contestants_take_turns():
     calls = []
-    times = time_in_turns({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3)
-    assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3, "c": 3}
-    assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
+    times = time_in_turns({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=30)
+    assert {name: len(values) for name, values in times.items()} == {"a": 30, "b": 30, "c": 30}
+    turns = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
+    assert len(turns) == 31  # one to warm up
+    assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
+    assert len(set(turns)) == 6  # nobody always follows the same one
     assert all(value >= 0 for values in times.values() for value in values)

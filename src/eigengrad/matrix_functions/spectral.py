@@ -22,7 +22,7 @@ from torch.autograd import Function
 
 from .. import kernels
 from .._arguments import require_non_negative
-from .._inputs import check_matrix, full_precision, is_concrete, matmul, transforming, widen
+from .._inputs import add_to_diagonal, check_matrix, full_precision, is_concrete, matmul, transforming, widen
 from .._matmul import precise_matmul
 from .._transforms import Batched, run
 from ..eigh import decompose, eigh
@@ -53,24 +53,28 @@ def apply(
     driver: str | None,
     check_finite: bool | None,
 ) -> Tensor:
-    """f(A + eps·I) for Hermitian A, with the spectrum clamped at ``eps``: the body of every matrix function."""
+    """f(A + eps·I) for Hermitian A, with the spectrum clamped at ``eps``: the body of every matrix function.
+
+    A rule is given the eigenvalues of A + eps·I, as in the paper; exact derivatives do not need to know.
+    """
     check_matrix(name, A, square=True)
     require_non_negative(name, "eps", eps)
     with full_precision(A):
         M = widen(A)
         if gradient == "exact":
             L, V = decompose(name, M, driver, check_finite)
-            S = spectral(M, _into_domain(name, f, L, eps), V, f)
+            S = spectral(M, _into_domain(name, f, L + eps if eps else L, eps), V, f)
         else:
-            L, V = eigh(M, gradient=gradient, driver=driver, check_finite=check_finite)
+            shifted = add_to_diagonal(M, eps) if eps else M
+            L, V = eigh(shifted, gradient=gradient, driver=driver, check_finite=check_finite)
             S = precise_matmul(V * f.value(_into_domain(name, f, L, eps)).unsqueeze(-2), V.mH)
         return S if M is A else S.to(A.dtype)
 
 
 def _into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
-    """The eigenvalues of A + eps·I clamped at eps, or an error that names the matrix that f is not defined for."""
+    """The eigenvalues L of A + eps·I clamped at eps, or an error that names the matrix that f is not defined for."""
     if eps > 0:
-        return (L + eps).clamp(min=eps)
+        return L.clamp(min=eps)
     if f.domain == "real" or L.numel() == 0:
         return L
     if transforming():

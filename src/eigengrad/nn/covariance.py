@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 
@@ -12,7 +11,7 @@ from .._inputs import full_precision
 from .._matmul import precise_matmul
 from .._transforms import Batched, run
 
-__all__ = ["add_to_diagonal", "covariance", "second_moment"]
+__all__ = ["covariance", "second_moment"]
 
 
 def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,11 +28,6 @@ def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
     count = max(points.shape[-1], 1)
     mean = points.sum(-1, keepdim=True) / count
     return mean, second_moment(points - mean, count)
-
-
-def add_to_diagonal(A: Tensor, eps: float) -> Tensor:
-    """A + eps·I, (..., d, d)."""
-    return A + eps * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
 
 
 def second_moment(X: Tensor, count: int) -> Tensor:

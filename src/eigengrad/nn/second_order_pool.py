@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from .._arguments import require_integer, require_non_negative, require_number
-from .._inputs import full_precision, widen
+from .._inputs import add_to_diagonal, full_precision, widen
 from .._matmul import precise_matmul
-from ..eigh import eigh
 from ..errors import choose
 from ..gradients import Clip, GradientRule, resolve
 from ..matrix_functions import newton_schulz_sqrt
@@ -25,7 +24,7 @@ from ..matrix_functions.log import Log
 from ..matrix_functions.power import Power
 from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
-from .covariance import add_to_diagonal, second_moment
+from .covariance import second_moment
 from .thin_sqrt import thin_sqrt
 
 __all__ = ["METHODS", "PoolingMethod", "SecondOrderPool2d", "second_order_pool"]
@@ -293,11 +292,7 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     if method.function == "power" and method.power == 1:
         return add_to_diagonal(moment, eps) if eps else moment
     f = Log() if method.function == "log" else _power(method.power)
-    if method.gradient == "exact":
-        return apply(_NAME, moment, f, eps=eps, gradient="exact", driver=None, check_finite=None)
-    # As the paper has it: the decomposition, and so the rule, sees eps on the diagonal.
-    L, V = eigh(add_to_diagonal(moment, eps), gradient=method.gradient)
-    return precise_matmul(V * f.value(L.clamp(min=eps)).unsqueeze(-2), V.mT)
+    return apply(_NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None)
 
 
 def _power(exponent: float) -> ScalarFunction:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .._inputs import add_to_diagonal
 from .._matmul import precise_matmul
 from ..matrix_functions.divided_differences import SmoothFunction
 from ..matrix_functions.spectral import apply
-from .covariance import add_to_diagonal, second_moment
+from .covariance import second_moment
 
 __all__ = ["thin_sqrt"]
 

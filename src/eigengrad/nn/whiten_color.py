@@ -11,6 +11,7 @@ take moments of maps and to apply T and t to one: :mod:`.recoloring`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
 from .recoloring import recolor
 
-__all__ = ["WhitenColor2d", "whiten_color"]
+__all__ = ["WhitenColor2d", "transfer", "whiten_color"]
 
 
 def whiten_color(
@@ -83,11 +84,33 @@ def whiten_color(
         )
     options: dict[str, Any] = {"eps": eps, "gradient": gradient, "driver": None, "check_finite": None}
 
-    def fold(x_mean: Tensor, x_covariance: Tensor, s_mean: Tensor, s_covariance: Tensor, alpha: Any) -> Any:
-        """T (N, groups, d, d) and t (N, groups, d, 1) from the moments; N is 1 if they are of the batch."""
-        a = _blend(name, alpha, samples, x_mean)
+    def roots(x_covariance: Tensor, s_covariance: Tensor) -> tuple[Tensor, Tensor]:
         whiten = apply(f"{name}, covariance of content", x_covariance, InvSqrt(), **options)
-        color = apply(f"{name}, covariance of style", s_covariance, Sqrt(), **options)
+        return whiten, apply(f"{name}, covariance of style", s_covariance, Sqrt(), **options)
+
+    return transfer(content, style, roots, groups=groups, alpha=alpha, per_sample=per_sample)
+
+
+def transfer(
+    content: Tensor,
+    style: Tensor,
+    roots: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    *,
+    groups: int,
+    alpha: float | Tensor,
+    per_sample: bool = True,
+) -> Tensor:
+    """:func:`whiten_color` of maps that the caller has checked, by roots of his own.
+
+    Args:
+        roots: from the covariances (N, groups, d, d) of content and style to the matrix that whitens the one and the
+            matrix that colours as the other, differentiable; N is 1 if statistics are of the batch.
+    """
+
+    def fold(x_mean: Tensor, x_covariance: Tensor, s_mean: Tensor, s_covariance: Tensor, alpha: Any) -> Any:
+        """T (N, groups, d, d) and t (N, groups, d, 1)."""
+        a = _blend("whiten_color", alpha, len(content), x_mean)
+        whiten, color = roots(x_covariance, s_covariance)
         S = precise_matmul(color.expand_as(whiten), whiten)
         T = a * S + (1 - a) * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
         return T, a * s_mean + (1 - a) * x_mean

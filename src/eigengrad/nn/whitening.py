@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._inputs import add_to_diagonal
 from .._matmul import precise_matmul
 from ..eigh import eigh
 from ..errors import choose
 from ..gradients import RULES, Exact, GradientRule, PowerIteration, resolve
 from ..matrix_functions import matrix_inv_sqrt
 from ..power_iteration import power_iteration
-from .covariance import add_to_diagonal
 
 __all__ = ["KINDS", "default_gradient", "whitening_matrix"]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 from ..report import Finding
 from .trials import Trials
 
-__all__ = ["always_fails", "better", "never_fails"]
+__all__ = ["always_fails", "better", "median_interval", "never_fails", "within"]
 
 
 def never_fails(claim: str, groups: dict[str, Trials]) -> Finding:
@@ -45,6 +46,26 @@ def better(claim: str, pairs: dict[str, tuple[Trials, Trials]]) -> Finding:
         parts.append(f"{name}: {first.mean_text()} against {second.mean_text()}")
     verdict = "not confirmed" if any(larger) else "confirmed" if smaller and all(smaller) else "open"
     return Finding(claim, verdict, ("; ".join(parts) or "No pair of settings has runs that succeeded") + ".")
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """A 95 % confidence interval for the median, whatever the distribution; infinite for fewer than six values.
+
+    The number of values below the median is binomial, so the interval lies between two of them by rank.
+    """
+    from scipy.stats import binom
+
+    outside = int(binom.ppf(0.025, len(values), 0.5))
+    ordered = [-math.inf, *sorted(values), math.inf]
+    return ordered[outside], ordered[-1 - outside]
+
+
+def within(intervals: Iterable[tuple[float, float]], lowest: float, highest: float) -> str:
+    """The verdict on "all of these lie between": confirmed, not confirmed if one is beyond, open in between."""
+    intervals = list(intervals)
+    if any(upper < lowest or lower > highest for lower, upper in intervals):
+        return "not confirmed"
+    return "confirmed" if all(lowest <= lower and upper <= highest for lower, upper in intervals) else "open"
 
 
 def _rates(groups: dict[str, Trials]) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ....._inputs import full_precision
+from ....._inputs import add_to_diagonal, full_precision
+from ....._matmul import precise_matmul
 from .....eigh import eigh
 from .....gradients import GradientRule, PowerIteration
-from .....nn.covariance import add_to_diagonal, covariance
-from .....nn.whiten_color import whiten_color
+from .....matrix_functions import matrix_inv_sqrt, matrix_sqrt
+from .....nn.covariance import covariance
+from .....nn.whiten_color import transfer
 from .transfer import Transfer, grouped
 
 __all__ = ["SpectralTransfer"]
@@ -45,34 +47,25 @@ class SpectralTransfer(Transfer):
                 f"{type(self).__name__}: style must have at least 2 positions to take a covariance of; got "
                 f"{tuple(style.shape)}. Pass the features before they are pooled, or of larger pictures"
             )
-        return self._transferred(content, self.perceptron(style)), content.new_zeros(2)
+        coloured = transfer(content, self.perceptron(style), self._roots, groups=self.groups, alpha=self.strength)
+        return coloured, content.new_zeros(2)
 
     def statistics(self, style: Tensor) -> list[Tensor]:
         """Mean and covariance over the positions."""
         with full_precision(style):
             return list(covariance(grouped(style.float(), self.group_size)))
 
-    def _transferred(self, content: Tensor, style: Tensor) -> Tensor:
-        if self.gradient == "exact":
-            return whiten_color(content, style, groups=self.groups, alpha=self.strength, eps=self.eps)
-        with full_precision(content):
-            x, s = (grouped(part.float(), self.group_size) for part in (content, style))
-            (x_mean, x_covariance), (s_mean, s_covariance) = covariance(x), covariance(s)
-            whiten, color = self._matrices(x_covariance, s_covariance)
-            a = self.strength
-            T = a * (color @ whiten) + (1 - a) * torch.eye(self.group_size, dtype=x.dtype, device=x.device)
-            y = T @ (x - x_mean) + (a * s_mean + (1 - a) * x_mean)
-        return y.reshape(content.shape).to(content.dtype)
-
-    def _matrices(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
-        """(Σ_c + εI)^(−½) and (Σ_s + εI)^½, from one batch of decompositions."""
+    def _roots(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
+        """(Σ_c + εI)^(−½) and (Σ_s + εI)^½."""
         rule = self.gradient
+        if rule == "exact":
+            return matrix_inv_sqrt(content, eps=self.eps), matrix_sqrt(style, eps=self.eps)
         L, V = eigh(add_to_diagonal(torch.cat([content, style]), self.eps), gradient=rule)
         if isinstance(rule, PowerIteration):
             V = V * rule.kept(L.detach(), V.detach()).unsqueeze(-2)
         L = L.clamp(min=self.eps)
         power = torch.cat([L[: len(content)].rsqrt(), L[len(content) :].sqrt()])
-        matrices = (V * power.unsqueeze(-2)) @ V.mT
+        matrices = precise_matmul(V * power.unsqueeze(-2), V.mT)
         return matrices[: len(content)], matrices[len(content) :]
 
     def extra_repr(self) -> str:
