@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -19,12 +17,10 @@ from .moments import Affine, Moments, whiten_color_map
 
 __all__ = ["Palette", "transfer_colors"]
 
-PIECE = 1 << 16  # pixels at a time: they stay in the cache, and float32 sums of so many are accurate
+PIECE = 1 << 17  # pixels at a time: they stay in the cache, and float32 sums of so many are accurate
 SAMPLE = 1 << 18  # pixels are enough to tell how far out of the gamut a picture goes
 EPS = 1e-6  # about the variance of rounding to 8 bits, 1/(12·255²), in units of colours from 0 to 1
 NOISE = 8.0  # variances of rounding, below which a direction of the colours says nothing
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -45,11 +41,10 @@ class Palette:
             raise choose("space", space, SPACES)
         pixels, weights = picture.pixels.flatten(1), _weights(picture, mask)
 
-        def moments_of(piece: slice) -> Moments:
-            colours = SPACES[space].of_rgb(pixels[:, piece]).unsqueeze(0)
-            return Moments.of(colours, None if weights is None else weights[piece])
-
-        moments = Moments.merge(_in_pieces(moments_of, pixels.shape[1]))
+        moments = Moments.merge(
+            Moments.of(SPACES[space].of_rgb(pixels[:, piece]).unsqueeze(0), None if weights is None else weights[piece])
+            for piece in _pieces(pixels.shape[1])
+        )
         if moments.weight < 1:
             raise ValueError("Palette: no pixel counts; expected a mask, or opacity, that is not zero everywhere")
         return cls(space, moments)
@@ -85,21 +80,16 @@ def transfer_colors(
         return space.to_rgb(change(space.of_rgb(colours).unsqueeze(0)).squeeze(0))
 
     curve = GamutCurve.fit(recolour(pixels[:, sample]), None if weights is None else weights[sample])
-    result = torch.empty_like(pixels)
-
-    def finish(piece: slice) -> None:
+    result, dither = torch.empty_like(pixels), torch.Generator().manual_seed(0)
+    for piece in _pieces(pixels.shape[1]):
         colours = pixels[:, piece]
         if content.bits == 8:
             # A level of 256 stands for a range of colours. Filling that range evenly before it is stretched leaves no
             # steps in a sky. It is the same for the three channels, so it adds no colour, and less than half a level,
             # so what is not stretched rounds back to where it was.
-            noise = torch.Generator().manual_seed(piece.start)
-            colours = colours + torch.rand(colours.shape[1], generator=noise).sub_(0.5).mul_(0.96 / 255)
+            colours = colours + torch.rand(colours.shape[1], generator=dither).sub_(0.5).mul_(0.96 / 255)
         changed = curve(recolour(colours))
         result[:, piece] = changed if where is None else torch.lerp(colours, changed, where[piece])
-
-    for _ in _in_pieces(finish, pixels.shape[1]):
-        pass
     return content.with_pixels(result.view_as(content.pixels))
 
 
@@ -130,17 +120,6 @@ def _weights(picture: Picture, mask: Tensor | None) -> Tensor | None:
     return mask.flatten() if picture.alpha is None else (mask * picture.alpha).flatten()
 
 
-def _in_pieces(work: Callable[[slice], Result], pixels: int) -> Iterator[Result]:
-    """``work`` for every piece of so many pixels, in order.
-
-    Threads take whole pieces, instead of sharing each of the many short operations on one, after each of which they
-    would wait for the slowest.
-    """
-    pieces = [slice(start, min(start + PIECE, pixels)) for start in range(0, pixels, PIECE)]
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)  # which new threads take over
-    try:
-        with ThreadPoolExecutor(count) as threads:
-            yield from threads.map(work, pieces)
-    finally:
-        torch.set_num_threads(count)
+def _pieces(pixels: int) -> Iterator[slice]:
+    """All pixels, so many at a time."""
+    return (slice(start, min(start + PIECE, pixels)) for start in range(0, pixels, PIECE))

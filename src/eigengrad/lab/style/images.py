@@ -324,12 +324,13 @@ def _write_png(levels: np.ndarray, file: io.BytesIO) -> None:
 def _deflated(data: memoryview) -> bytes:
     """A zlib stream, compressed in parts on as many threads as torch has: it is what takes longest.
 
-    Parts that end in a full flush can be put one behind the other.
+    Parts that end in a full flush can be put one behind the other. Differences between the rows of a photograph repeat
+    in runs, if at all: to look for nothing else takes half the time, and leaves fewer bytes.
     """
     starts = range(0, len(data), PART)
 
     def part(start: int) -> bytes:
-        compressor = zlib.compressobj(2, zlib.DEFLATED, -zlib.MAX_WBITS)
+        compressor = zlib.compressobj(2, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
         body = compressor.compress(data[start : start + PART])
         return body + compressor.flush(zlib.Z_FINISH if start == starts[-1] else zlib.Z_FULL_FLUSH)
 
