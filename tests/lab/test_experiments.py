@@ -209,6 +209,11 @@ def test_one_root_can_hold_all_data(tmp_path):
     (tmp_path / "cifar10").mkdir()
     assert located(tmp_path, "cifar10") == tmp_path / "cifar10"
     assert located(tmp_path, "cifar100") == tmp_path
+    (tmp_path / "cifar100_small").mkdir()
+    assert located(tmp_path, "cifar100") == tmp_path / "cifar100_small"
+    assert located(tmp_path, "cifar10") == tmp_path / "cifar10"
+    (tmp_path / "cifar100_large").mkdir()
+    assert located(tmp_path, "cifar100") == tmp_path  # which one is meant is not for us to say
 
 
 def test_compare_takes_every_method_on_embedded_data(tmp_path):

@@ -155,5 +155,11 @@ def _finished(configs: Sequence[Config], runs: Path) -> dict[str, Result]:
 
 
 def located(root: Path, data: str) -> Path:
-    """``root`` itself, or its folder with the name of the data, so that one root can hold all of them."""
-    return root / data if (root / data).is_dir() else root
+    """``root`` itself, or its folder with the name of the data, so that one root can hold all of them.
+
+    The name may go on: ``tiny_imagenet_32`` will do if there is no ``tiny_imagenet``, and no other of that kind.
+    """
+    if (root / data).is_dir():
+        return root / data
+    longer = [folder for folder in root.glob(f"{data}_*") if folder.is_dir()]
+    return longer[0] if len(longer) == 1 else root
