@@ -1,11 +1,11 @@
 """Eigendecomposition for larger n, or few matrices: divide and conquer on one matrix, vectors along its rows.
 
 1. Householder reduction to tridiagonal form (``householder``).
-2. Tear it into 2^l leaves of at most 16 rows, T = diag(T_1, T_2) + ρ v vᵀ at each cut, and solve all leaves at once by
+2. Tear it into 2^l leaves of at most 8 rows, T = diag(T_1, T_2) + ρ v vᵀ at each cut, and solve all leaves at once by
    QL, a leaf a lane (``ql``): one chain alone would be pure latency.
 3. Merge neighbours: the problem in their eigenvectors is diag(d) + ρ z zᵀ (``secular``), whose eigenvectors U multiply
    theirs: 4/3 n³ multiply-adds in all, in a kernel that keeps 4×2 vectors of the result in registers.
-4. Apply the reflectors to the vectors (``householder``) and write them in order.
+4. Apply the reflectors to the vectors (``reflectors``) and write them in order.
 
 The tridiagonal problem is solved in double precision for float32 as well: it is the smaller part, and single precision
 would lose a digit there. Where z has zeros or d has ties, eigenpairs pass through a merge unchanged (deflation).
@@ -19,7 +19,8 @@ import numpy as np
 
 from .compiled import inlined, inner
 from .eigh_lanes import iterate
-from .householder import read_square, reflect, tridiagonalise
+from .householder import PANEL, read_square, tridiagonalise
+from .reflectors import reflect
 from .secular import roots, unit_vectors
 from .vectors import (
     aligned,
@@ -49,9 +50,10 @@ def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, fir
     """
     W, D = width(lanes), width(double)
     P = 2 * W
-    stride, span = (n + W - 1) // W * W, (n + P - 1) // P * P
-    square, reflectors = aligned(lanes, span * stride), aligned(lanes, n * stride)
-    x, w, p, tau = aligned(lanes, stride), aligned(lanes, stride), aligned(lanes, stride), aligned(lanes, n)
+    span = (n + P - 1) // P * P
+    square, reflectors = aligned(lanes, span * span), aligned(lanes, n * span + 4)
+    w, p, tau = aligned(lanes, PANEL * span + 4), aligned(lanes, span), aligned(lanes, n)
+    rows, sums = aligned(lanes, max(span, 2 * PANEL) * W), aligned(lanes, max(W, 2 * PANEL))
     ramp, tile = aligned(lanes, 6 * W), aligned(lanes, W * W)
     ramp[:] = 0
     ramp[2 * W : 3 * W] = 1
@@ -64,11 +66,11 @@ def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, fir
     count = _cut(n, cuts)
     status = 0
     for matrix in range(first, last):
-        back, again = read_square(lanes, A, matrix * n * n, n, stride, span, square, tile)
+        back, again = read_square(lanes, A, matrix * n * n, n, span, square, tile)
         if not back > 0:
             status |= 1
         mode = suspend_denormals()
-        tridiagonalise(lanes, n, stride, square, reflectors, x, w, p, diagonal, off, tau, ramp)
+        tridiagonalise(lanes, n, span, square, reflectors, w, p, rows, sums, diagonal, off, tau, ramp)
         for c in range(1, count):
             rho = abs(off[cuts[c] - 1])
             diagonal[cuts[c] - 1] -= rho
@@ -85,7 +87,7 @@ def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, fir
                 )  # fmt: skip
             here, there = there, here
             step *= 2
-        reflect(lanes, n, stride, reflectors, tau, here)
+        reflect(lanes, n, span, reflectors, tau, p, here)
         restore_denormals(mode)
         _write(lanes, n, here, diagonal, order, back, again, matrix, L, V, tile, lists[0])
     return status

@@ -23,6 +23,7 @@ __all__ = [
     "add_weighted",
     "block_of_rows",
     "finish_streaming",
+    "lane_sums",
     "load_part",
     "store_block",
     "store_part",
@@ -367,6 +368,18 @@ def add_lane_sums(typing_context: Any, lanes: Any, block: Any, totals: Any, inde
         return context.get_dummy_value()
 
     return types.void(lanes, block, totals, types.intp), generate
+
+
+@intrinsic
+def lane_sums(typing_context: Any, lanes: Any, array: Any, index: Any) -> Any:
+    """The vector whose entry k is the sum of ``array[index + k·W : index + (k + 1)·W]``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, array, index = arguments
+        places = [builder.add(index, ir.Constant(index.type, k * lanes.width)) for k in range(lanes.width)]
+        return _sums(builder, [_load(context, builder, lanes.vector, signature.args[1], array, p) for p in places])
+
+    return lanes.vector(lanes, array, types.intp), generate
 
 
 def _sums(builder: Any, rows: list[Any]) -> Any:
