@@ -91,7 +91,7 @@ def test_version(call):
         (("train", "--group-size", "5", "--epochs", "1"), "group_size=5 does not divide num_features=32"),
         (("train", "--lr", "-1"), "lr must be positive; got -1"),
         (("train", "--epochs", "many"), "'--epochs'"),
-        (("train", "--data", "cifar10", "--data-root", "nowhere"), "nowhere"),
+        (("train", "--data", "cifar10", "--data-root", "nowhere"), "nowhere: does not exist. Get cifar-10-python"),
         (("train", "--data", "cifar10"), "--data-root) must say where it is"),
         (("sweep", "fig3"), "fig3 trains nothing"),
         (("sweep", "table99"), "experiment: got 'table99'; expected one of"),
@@ -99,6 +99,7 @@ def test_version(call):
         (("sweep", "table4", "--scale", "smoke", "--trials", "0"), "'--trials'"),
         (("sweep", "table4", "--scale", "smoke", "--backend", "cloud"), "backend: got 'cloud'; expected one of"),
         (("reproduce", "fig3", "--scale", "huge"), "scale: got 'huge'; expected one of 'paper', 'small', 'smoke'"),
+        (("reproduce", "fig3", "--backend", "cloud"), "backend: got 'cloud'; expected one of"),
         (("reproduce", "fig3", "figure4"), "experiment: got 'figure4'; expected one of"),
         (("reproduce", "table4", "--scale", "small"), "Get cifar-10-python.tar.gz"),
         (("reproduce",), "Missing argument"),
@@ -114,12 +115,24 @@ def test_misuse_is_explained(call, arguments, message):
     assert "Traceback" not in text
 
 
+@pytest.mark.parametrize(
+    "arguments", [("train", "--data", "cifar10", "--data-root", "nowhere"), ("train", "--group-size", "5")]
+)
+def test_a_run_that_cannot_begin_leaves_nothing(call, tmp_path, arguments):
+    assert call(*arguments)[0] == 2
+    assert not list(tmp_path.glob("results/runs/*"))
+
+
 def test_what_cannot_be_written_is_said(call, tmp_path):
     (tmp_path / "results").write_text("a file, not a folder")
     code, text = call("train", "--epochs", "1")
     assert code in (1, 2)
     assert "results" in text
     assert "Traceback" not in text
+    assert "Errno" not in text
+    code, text = call("reproduce", "fig3")
+    assert code == 2
+    assert "--results: results is a file; expected a folder" in text
 
 
 # One run --------------------------------------------------------------------------------------------------------------
@@ -249,7 +262,7 @@ def test_sweep_then_reproduce_shares_the_runs(call, tmp_path):
 def test_what_cannot_be_done_does_not_stop_the_others(call, tmp_path):
     code, text = call("reproduce", "table4", "fig4", "--scale", "small", "--results", "out")
     assert code == 1
-    assert "table4: cifar-10-batches-py" in text
+    assert "table4: cifar10: data_root" in text
     assert (tmp_path / "out" / "fig4" / "small" / "outcome.json").exists()
 
 

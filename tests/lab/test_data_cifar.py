@@ -147,7 +147,7 @@ def test_an_empty_folder(name, tmp_path):
 
 
 def test_a_folder_that_does_not_exist(name, tmp_path):
-    with pytest.raises(MissingDataError, match=r"nowhere: holds neither"):
+    with pytest.raises(MissingDataError, match=r"nowhere: does not exist"):
         load(name, tmp_path / "nowhere")
 
 

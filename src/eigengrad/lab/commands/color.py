@@ -23,7 +23,7 @@ def color(
     ],
     space: Annotated[str, typer.Option(help="Colour space to work in: rgb or lab.")] = "rgb",
     strength: Annotated[
-        float, typer.Option(help="0 changes nothing, 1 is the full transfer, more exaggerates it.")
+        float, typer.Option(min=0.0, help="0 changes nothing, 1 is the full transfer, more exaggerates it.")
     ] = 1.0,
     mask: Annotated[
         Path | None,

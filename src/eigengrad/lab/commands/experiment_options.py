@@ -58,9 +58,15 @@ def context(
     address: str | None,
 ) -> Any:
     """What the options say, for an experiment."""
+    from ...errors import choose
     from ..experiments import Context
+    from ..sweeps import BACKENDS
     from .terminal import say
 
+    if results.exists() and not results.is_dir():
+        raise ValueError(f"--results: {results} is a file; expected a folder")
+    if backend not in BACKENDS:
+        raise choose("backend", backend, BACKENDS)
     return Context(
         results=results,
         data_root=data_root,

@@ -78,7 +78,9 @@ def apply(
             show_default=False,
         ),
     ] = None,
-    strength: Annotated[float, _option("0 is the reconstruction, 1 the full transfer.", _TRANSFER)] = 0.6,
+    strength: Annotated[
+        float, _option("0 is the reconstruction, 1 the full transfer.", _TRANSFER, min=0.0, max=1.0)
+    ] = 0.6,
     levels: Annotated[
         str | None,
         _option(
@@ -96,7 +98,7 @@ def apply(
         bool, _option("Half the time or less, with traces of the decoders' grid.", _SIZE, "--fast")
     ] = False,
     tile: Annotated[
-        int, _option("Pixels a side worked on at once: a matter of memory, not of the result.", _SIZE)
+        int, _option("Pixels a side worked on at once: a matter of memory, not of the result.", _SIZE, min=64)
     ] = 1024,
 ) -> None:
     """Give pictures the style of others: colours, contrast and texture.

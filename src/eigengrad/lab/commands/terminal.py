@@ -54,11 +54,18 @@ def explained() -> Iterator[None]:
         complain(str(error))
         raise typer.Exit(FAILED) from None
     except (ValueError, FileNotFoundError, NotADirectoryError) as error:
-        complain(str(error))
+        complain(_sentence(error))
         raise typer.Exit(MISUSE) from None
     except (OSError, ModuleNotFoundError) as error:
-        complain(str(error))
+        complain(_sentence(error))
         raise typer.Exit(FAILED) from None
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, without the system's number for it."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def duration(seconds: float) -> str:

@@ -104,7 +104,7 @@ def _cifar(kind: _Kind, root: Path | None, image_size: int | None) -> Dataset:
 def _files(kind: _Kind, root: Path | None, remedy: str) -> tuple[Path, dict[str, bytes]]:
     """Where the files are (the folder, or the folder in the archive), and what they hold."""
     if root is None:
-        raise MissingDataError(kind.folder, "data_root (--data-root) must say where it is", remedy)
+        raise MissingDataError(kind.name, "data_root (--data-root) must say where it is", remedy)
     archive = root if root.is_file() else root / ARCHIVES[kind.name].file
     wanted = (*kind.train, kind.test, kind.meta)
     for folder in (root / kind.folder, root):
@@ -112,7 +112,8 @@ def _files(kind: _Kind, root: Path | None, remedy: str) -> tuple[Path, dict[str,
             return folder, {name: _read(folder / name, remedy) for name in wanted}
     if archive.is_file():
         return archive / kind.folder, _unpack(archive, kind, wanted, remedy)
-    raise MissingDataError(root, f"holds neither {kind.folder} nor {archive.name}", remedy)
+    problem = f"holds neither {kind.folder} nor {archive.name}" if root.exists() else "does not exist"
+    raise MissingDataError(root, problem, remedy)
 
 
 def _read(file: Path, remedy: str) -> bytes:

@@ -61,7 +61,7 @@ class Checkpoints:
                 warnings.warn(f"{'; '.join(damage)}; going on from {path}", stacklevel=2)
             return state
         if damage:
-            raise CheckpointError(f"{'; '.join(damage)}. Delete the folder, or pass resume=False, to start over")
+            raise CheckpointError(f"{'; '.join(damage)}. Delete the folder, or start over (resume=False, or --fresh)")
         return None
 
     def clear(self) -> None:
@@ -99,5 +99,5 @@ def explain_differences(path: Path, settings: Settings, other: Mapping[str, Any]
         return None
     named = ", ".join(f"{name} is {there!r} there and {here!r} here" for name, (here, there) in differences.items())
     return ValueError(
-        f"{path} holds another run: {named}. Choose another folder, or pass resume=False to start over in this one"
+        f"{path} holds another run: {named}. Choose another folder, or start over here (resume=False, or --fresh)"
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from .files import unwritable
@@ -25,9 +25,12 @@ class BusyError(RuntimeError):
         super().__init__(f"{folder} is in use by {who}; wait for it, stop it, or choose another folder")
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder. The system releases it when the process ends, however it ends."""
+    """Hold the folder. The system releases it when the process ends, however it ends.
+
+    A folder in which nothing was written, because the run could not begin, is removed.
+    """
     path = folder / "lock"
     try:
         file = path.open("a+")
@@ -46,4 +49,10 @@ def locked(folder: Path) -> Iterator[None]:
             file.flush()
         except OSError as error:
             raise unwritable(path, error) from error
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if os.listdir(folder) == [path.name]:
+                    path.unlink()
+                    folder.rmdir()

@@ -386,7 +386,7 @@ class _Run:
         if len(processes) != self.engine.world:
             raise ValueError(
                 f"the run in {self.directory} was begun with {len(processes)} processes, and there are "
-                f"{self.engine.world} now; start as many again, or pass resume=False to start over"
+                f"{self.engine.world} now; start as many again, or start over (resume=False, or --fresh)"
             )
         for name in ("epoch", "batch", "step", "epoch_seconds", "seconds", "curves", "best"):
             setattr(self, name, state[name])
