@@ -9,9 +9,9 @@ from typing import Any
 from ..report import Outcome, Table
 from ..report.outcome import Figure
 from ..report.tables import Cell, conditions_text
+from .errors_figure import CAPTION, draw_errors, panels_by_size
 from .methods import WHITENING
 from .presets import Preset
-from .table4 import draw
 from .trained import Cells, TrainedExperiment
 from .verdicts import never_fails
 
@@ -33,7 +33,8 @@ class Comparison(TrainedExperiment):
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
         """Who survives, how well it does, and at what price."""
         conditions = {"scale": scale, **chosen.conditions(), "d": ", ".join(map(str, chosen.group_sizes))}
-        figure = Figure(draw(folder, cells, "compare"), f"Test error of each run. {conditions_text(conditions)}.")
+        picture = draw_errors(folder, "compare", panels_by_size(cells))
+        figure = Figure(picture, f"{CAPTION} {conditions_text(conditions)}.")
         stable = [WHITENING[key].label for key in ("clip", "power_iteration", "taylor", "exact")]
         return Outcome(
             self.name,

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..report import Finding, Outcome, Table
+from ..report.outcome import Figure
+from ..report.tables import conditions_text
+from .errors_figure import CAPTION, draw_errors
 from .layout import cells_table
 from .methods import WHITENING
 from .presets import Preset
@@ -55,6 +58,9 @@ class Table3(TrainedExperiment):
         named = {name: trials for (name, _), trials in cells.items()}
         best_setting = "ε = 1e-2, K = 9"
         others = {name: (named[best_setting], trials) for name, trials in named.items() if name != best_setting}
+        runs = {name: (trials, WHITENING["taylor"].colour) for name, trials in named.items()}
+        picture = draw_errors(folder, self.name, {f"SVD-Taylor, d = {conditions['d']}": runs})
+        figure = Figure(picture, f"{CAPTION} {conditions_text(conditions)}.")
         return Outcome(
             self.name,
             self.title,
@@ -62,7 +68,7 @@ class Table3(TrainedExperiment):
             {**chosen.conditions(), "d": ", ".join(map(str, chosen.group_sizes))},
             self.paper,
             (table, cells_table("table3_cells", cells, conditions)),
-            (),
+            (figure,),
             (
                 never_fails("With ε = 1e-2 and K = 9 no run fails", {best_setting: named[best_setting]}),
                 _some_fail({name: trials for name, trials in named.items() if name != best_setting}),

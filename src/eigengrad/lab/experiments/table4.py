@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..report import Finding, Outcome, figures
+from ..report import Finding, Outcome
 from ..report.outcome import Figure
 from ..report.tables import conditions_text
+from .errors_figure import CAPTION, draw_errors, panels_by_size
 from .layout import Printed, cells_table, paper_table
 from .methods import WHITENING
 from .presets import Preset
@@ -16,7 +17,7 @@ from .trained import Cells, TrainedExperiment
 from .trials import Trials
 from .verdicts import always_fails, better, never_fails
 
-__all__ = ["PRINTED", "Table4", "draw"]
+__all__ = ["PRINTED", "Table4"]
 
 _SIZES = (4, 8, 16, 32, 64)
 
@@ -84,9 +85,7 @@ class Table4(TrainedExperiment):
             "library), IterNorm and batch norm.",
         )
         figure = Figure(
-            draw(folder, cells, self.name),
-            "Test error of the best epoch: every run that succeeded is a point, the mean a bar; a cross with a count "
-            f"marks runs that failed. {conditions_text(conditions)}.",
+            draw_errors(folder, self.name, panels_by_size(cells)), f"{CAPTION} {conditions_text(conditions)}."
         )
         return Outcome(
             self.name,
@@ -133,29 +132,3 @@ def _findings(cells: Cells) -> list[Finding]:
         never_fails("(ours) The exact gradient by divided differences never fails", named("exact")),
         better("(ours) The exact gradient has a smaller error than SVD-Taylor", exact),
     ]
-
-
-def draw(folder: Path, cells: Cells, name: str) -> str:
-    """Every run a point, every mean a bar, one panel a dimension."""
-    labels = {method.label: method.colour for method in WHITENING.values()}
-    sizes = sorted({size for _, size in cells if size is not None})
-    present = [label for label in labels if any(method == label for method, _ in cells)]
-    with figures.style() as plt:
-        figure, axes = plt.subplots(1, len(sizes), figsize=(3.4 * len(sizes) + 1.6, 4.4), sharey=True, squeeze=False)
-        worst = max((error for trials in cells.values() for error in trials.errors), default=100.0)
-        for axis, size in zip(axes[0], sizes, strict=True):
-            for place, label in enumerate(present):
-                trials = cells.get((label, size)) or cells.get((label, None)) or Trials(())
-                colour = labels[label]
-                axis.plot([place] * len(trials.errors), trials.errors, "o", color=colour, ms=5, alpha=0.75)
-                if trials.mean is not None:
-                    axis.hlines(trials.mean, place - 0.32, place + 0.32, color=colour, lw=3)
-                failed = trials.count - trials.succeeded
-                if failed:
-                    axis.plot(place, worst * 1.04, "x", color=colour, ms=8, mew=2.4)
-                    axis.annotate(f"{failed}", (place, worst * 1.04), (6, 2), textcoords="offset points", fontsize=9)
-            axis.set_title(f"d = {size}")
-            axis.set_xticks(range(len(present)), [label.split(" (")[0] for label in present], rotation=60, ha="right")
-            axis.grid(visible=False, axis="x")
-        axes[0][0].set_ylabel("test error, %  (× failed)")
-        return figures.save(figure, folder, name)

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..report import Outcome
+from ..report.outcome import Figure
+from ..report.tables import conditions_text
+from .errors_figure import CAPTION, draw_errors, panels_by_size
 from .layout import Printed, cells_table, paper_table
 from .methods import WHITENING
 from .presets import Preset
@@ -82,6 +85,8 @@ class Table5(TrainedExperiment):
         """Minimum and mean by network, method and dimension."""
         conditions = {"scale": scale, **chosen.conditions()}
         table = paper_table(self.name, "Test error (%)", cells, self.printed, ("min", "mean"), conditions)
+        panels = {title: panel for n in NETWORKS for title, panel in panels_by_size(cells, n).items()}
+        figure = Figure(draw_errors(folder, self.name, panels), f"{CAPTION} {conditions_text(conditions)}.")
         return Outcome(
             self.name,
             self.title,
@@ -89,7 +94,7 @@ class Table5(TrainedExperiment):
             chosen.conditions(),
             self.paper,
             (table, cells_table(f"{self.name}_cells", cells, conditions)),
-            (),
+            (figure,),
             (
                 better("SVD-Taylor has a smaller error than SVD-PI", _pairs(cells, "SVD-Taylor", "SVD-PI")),
                 better("SVD-Taylor has a smaller error than batch norm", _pairs(cells, "SVD-Taylor", "Batch norm")),
