@@ -154,6 +154,13 @@ def test_a_server_that_does_not_know_ranges_and_breaks_off_once(server, path):
     assert_complete(path)
 
 
+def test_a_server_that_begins_anew_and_breaks_off_again_and_again_is_given_up(server, path):
+    server.ranges, server.stop_after = False, [600_000, 1_200_000] * 20
+    with pytest.raises(DownloadError, match="times in a row"):
+        download(server.url, path, sha256=SHA256, progress=False, attempts=2)
+    assert len(server.requests) <= 5
+
+
 def test_a_server_that_does_not_say_the_length(server, path):
     server.length = False
     download(server.url, path, sha256=SHA256, progress=False)

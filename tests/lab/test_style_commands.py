@@ -127,6 +127,10 @@ class TestStylize:
         assert run("stylize", content, *styles, "-o", folder / "blend.png", "--blend", "3,1", *weights).exit_code == 0
         assert run("stylize", content, *styles, "-o", folder / "each", "--each", *weights).exit_code == 0
         assert sorted(path.name for path in (folder / "each").iterdir()) == ["a-c.png", "a-d.png"]
+        (folder / "more").mkdir()
+        again = Path(shutil.copy(styles[1], folder / "more" / "c.png"))  # of the same name as another
+        assert run("stylize", content, styles[0], again, "-o", folder / "two", "--each", *weights).exit_code == 0
+        assert sorted(path.name for path in (folder / "two").iterdir()) == ["a-1-c.png.png", "a-2-c.png.png"]
         alone = run("stylize", content, styles[0], "-o", folder / "alone.png", *weights)
         assert alone.exit_code == 0
         assert (folder / "alone.png").read_bytes() == (folder / "each/a-c.png").read_bytes()

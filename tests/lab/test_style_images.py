@@ -304,8 +304,32 @@ def test_scaling_keeps_proportions_and_range(levels: np.ndarray) -> None:
     assert float(picture.pixels.max()) <= 1
 
 
+def test_transparency_that_nothing_uses_is_none(tmp_path: Path) -> None:
+    for mode in ("RGBA", "LA"):
+        Image.new(mode, (4, 3), (9,) * (len(mode) - 1) + (255,)).save(tmp_path / "opaque.png")
+        assert read_picture(tmp_path / "opaque.png").alpha is None
+    write_picture(read_picture(tmp_path / "opaque.png"), tmp_path / "out.jpg")  # which has no room for any
+
+
+def test_lab_has_no_transparency(tmp_path: Path) -> None:
+    Image.new("LAB", (4, 3), (120, 128, 100)).save(tmp_path / "lab.tif")
+    assert read_picture(tmp_path / "lab.tif").alpha is None
+
+
+def test_a_picture_that_the_format_cannot_hold_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PictureError, match=r"out\.jpg: jpg cannot hold this picture"):
+        write_picture(Picture(torch.zeros(3, 1, 70_000)), tmp_path / "out.jpg")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_long_name_is_no_trouble(tmp_path: Path) -> None:
+    path = tmp_path / f"{'x' * 250}.png"
+    write_picture(Picture(torch.zeros(3, 2, 2)), path)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
 def test_find_pictures_in_order(tmp_path: Path) -> None:
-    for name in ("b.JPG", "a.png", "notes.txt", "c.webp"):
+    for name in ("b.JPG", "a.png", "notes.txt", "c.webp", "paper.pdf", "._a.png", ".hidden.jpg"):
         (tmp_path / name).touch()
     (tmp_path / "d.png").mkdir()
     assert [path.name for path in find_pictures(tmp_path)] == ["a.png", "b.JPG", "c.webp"]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -311,6 +311,15 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_earlier_ones_intact(uninterru
     assert_same(tmp_path, uninterrupted)
 
 
+def test_starting_over_costs_nothing_if_it_cannot_begin(tmp_path):
+    stop_at(50, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("step-*.pt")}
+    assert before
+    with pytest.raises(OSError, match="nowhere"):
+        train(CONFIG.replace(data="cifar10", data_root="nowhere"), tmp_path, resume=False, progress=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("step-*.pt")} == before
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of its own, of 400 kB."""
@@ -321,6 +330,15 @@ def small_disk(tmp_path):
         pytest.skip("needs the right to mount a file system")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_disk_that_is_full_from_the_start_is_named(small_disk):
+    (small_disk / "run").mkdir()
+    with (small_disk / "filling").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    with pytest.raises(OSError, match=rf"cannot write {small_disk}/run/lock: No space left on device"):
+        train(CONFIG, small_disk / "run", progress=False)
 
 
 @pytest.mark.parametrize("room", [0, 1, 8, 30, 50, 80], ids="{} kB".format)

@@ -68,6 +68,15 @@ def test_training_writes_a_result_and_is_not_repeated(files):
     assert "wct is 'exact' there and 'svd' here" in text
 
 
+def test_folders_of_the_same_names_with_other_pictures_are_another_run(files, tmp_path):
+    draw(tmp_path / "photos", "hills", 3)
+    draw(tmp_path / "paintings", "strokes", 4, (64, 90))
+    other = ("--domain-a", tmp_path / "photos", "--domain-b", tmp_path / "paintings", "--out", files / "run", *TINY)
+    code, text = call("translate", "train", *other, "--wct", "exact")
+    assert code == 2
+    assert "data_digest is" in text
+
+
 def test_a_dry_run_writes_nothing(files, tmp_path):
     code, text = call(
         *("translate", "train", "--domain-a", files / "photos", "--domain-b", files / "paintings"),

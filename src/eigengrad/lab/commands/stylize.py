@@ -118,7 +118,7 @@ def apply(
     ```
     """
     with explained():
-        from ..style.batch import jobs, run
+        from ..style.batch import distinct_names, jobs, run
         from ..style.images import read_mask, read_picture, write_picture
         from ..style.stylize import stylize as transfer
         from ..style.weights import SHIPPED, load_codec
@@ -143,7 +143,7 @@ def apply(
                 broken += 1
         if not found:
             raise ValueError("none of the styles can be used")
-        inputs = [content, *paths, *masks]
+        inputs, names = [content, *paths, *masks], distinct_names(paths)
 
         def work(job: Job) -> None:
             start = time.perf_counter()
@@ -156,7 +156,7 @@ def apply(
             for (index, _), way in zip(found, ways, strict=False):
                 name = job.output
                 if each:
-                    name = name.with_name(f"{name.stem}-{paths[index].stem}{name.suffix}")
+                    name = name.with_name(f"{name.stem}-{names[index]}{name.suffix}")
                 result = transfer(picture, way, codec, chosen, strength=strength, tile=tile)
                 write_picture(result, name, inputs=[*inputs, job.content])
                 say(f"{job.content} → {name} ({duration(time.perf_counter() - start)})")

@@ -111,6 +111,7 @@ def train(
 
 
 def _config(given: dict[str, Any]) -> TranslationConfig:
+    from ..data import digest
     from ..style.translation import TranslationConfig
 
     for which in ("a", "b"):
@@ -119,7 +120,7 @@ def _config(given: dict[str, Any]) -> TranslationConfig:
             raise NotADirectoryError(f"--domain-{which}: {pictures} is not a folder; expected one with pictures")
         pictures = pictures.resolve()
         given |= {f"domain_{which}": pictures.name or "root", f"folder_{which}": str(pictures)}
-    return TranslationConfig(**given)
+    return TranslationConfig(**given, data_digest=digest(Path(given["folder_a"]), Path(given["folder_b"])))
 
 
 def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_steps: int | None) -> None:

@@ -14,6 +14,7 @@ from ...errors import choose
 from .archives import ARCHIVES, fetch
 from .cifar import cifar10, cifar100
 from .dataset import Dataset, Split
+from .digest import digest
 from .digits import digits
 from .download import DownloadError, download
 from .errors import CorruptDataError, DataError, MissingDataError
@@ -31,6 +32,7 @@ __all__ = [
     "Loader",
     "MissingDataError",
     "Split",
+    "digest",
     "download",
     "fetch",
     "load",

@@ -120,15 +120,17 @@ class _Bar(AbstractContextManager["_Bar"]):
 
 def _transfer(url: str, part: Path, attempts: int, timeout: float, bar: _Bar | None) -> None:
     """Fill the partial file, however often the connection breaks, as long as something comes."""
-    failures = 0
+    failures = most = 0
     while True:
         before = part.stat().st_size if part.exists() else 0
+        most = max(most, before)
         try:
             _receive(url, part, before, timeout, bar)
             return
         except _BrokenTransferError as error:
             have = part.stat().st_size if part.exists() else 0
-            failures = 0 if have > before else failures + 1
+            # A server that does not know ranges begins anew each time: only more than ever is progress.
+            failures = 0 if have > most else failures + 1
             if failures >= attempts:
                 kept = f"{have:,} bytes are kept in {part}; " if have else ""
                 raise DownloadError(f"{url}: {error}, {failures} times in a row. {kept}call again to go on.") from error

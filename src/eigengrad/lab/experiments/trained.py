@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
 import time
 from abc import abstractmethod
@@ -20,6 +18,7 @@ from ..training import Config, Result
 from ..training.result import RESULT_FILE
 from .experiment import Context, Plan, SweptExperiment
 from .presets import Preset, preset
+from .records import short, write_records
 from .trials import Trials
 
 __all__ = ["Cells", "TrainedExperiment", "located"]
@@ -118,11 +117,10 @@ class TrainedExperiment(SweptExperiment):
 
 def _write_runs(folder: Path, cells: Cells) -> None:
     """All runs in one small file: enough to draw every figure again without the folders of the runs."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for (method, size), trials in cells.items():
         for result in trials.results:
-            curves = {name: [_short(value) for value in curve] for name, curve in result.curves.items()}
+            curves = {name: [short(value) for value in curve] for name, curve in result.curves.items()}
             rows.append(
                 {
                     "method": method,
@@ -131,22 +129,16 @@ def _write_runs(folder: Path, cells: Cells) -> None:
                     "seed": result.seed,
                     "outcome": result.outcome,
                     "failure": None if result.failure is None else asdict(result.failure),
-                    "best_error": _short(result.best_error),
+                    "best_error": short(result.best_error),
                     "best_epoch": result.best_epoch,
                     "steps": result.steps,
-                    "seconds": _short(result.seconds),
-                    "seconds_per_step": _short(result.seconds_per_step),
-                    "gradient": {name: _short(value) for name, value in result.gradient.items()},
+                    "seconds": short(result.seconds),
+                    "seconds_per_step": short(result.seconds_per_step),
+                    "gradient": {name: short(value) for name, value in result.gradient.items()},
                     "curves": curves,
                 }
             )
-    text = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
-    (folder / "runs.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
-
-
-def _short(value: float | None) -> float | None:
-    """Five digits; JSON has no NaN."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
+    write_records(folder, rows)
 
 
 def _finished(configs: Sequence[Config], runs: Path) -> dict[str, Result]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
 import time
 from abc import abstractmethod
@@ -25,6 +23,7 @@ from ..training import Result
 from ..training.result import RESULT_FILE
 from .experiment import Context, Plan, SweptExperiment, check_scale
 from .methods import Method
+from .records import short, write_records
 from .trained import located
 
 __all__ = [
@@ -342,7 +341,6 @@ def _domains(base: TranslationConfig, names: Sequence[str]) -> dict[str, Domain]
 
 def _write_runs(folder: Path, results: Sequence[Result]) -> None:
     """All runs in one small file: what was trained, and how it went."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = [
         {
             "key": r.config.key(),
@@ -350,16 +348,11 @@ def _write_runs(folder: Path, results: Sequence[Result]) -> None:
             "outcome": r.outcome,
             "failure": None if r.failure is None else asdict(r.failure),
             "steps": r.steps,
-            "seconds": _short(r.seconds),
-            "seconds_per_step": _short(r.seconds_per_step),
-            "gradient": {name: _short(value) for name, value in r.gradient.items()},
-            "curves": {name: [_short(value) for value in curve] for name, curve in r.curves.items()},
+            "seconds": short(r.seconds),
+            "seconds_per_step": short(r.seconds_per_step),
+            "gradient": {name: short(value) for name, value in r.gradient.items()},
+            "curves": {name: [short(value) for value in curve] for name, curve in r.curves.items()},
         }
         for r in results
     ]
-    text = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
-    (folder / "runs.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
+    write_records(folder, rows)

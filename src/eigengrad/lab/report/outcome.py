@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from ..files import make_folder, write_atomically
 from .tables import Table, conditions_text
 
 __all__ = ["VERDICTS", "Figure", "Finding", "Outcome", "machine"]
@@ -76,13 +77,14 @@ class Outcome:
 
     def write(self, directory: Path) -> Path:
         """Write ``outcome.json``, ``README.md`` and a CSV a table into ``directory``; return the README."""
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         for table in self.tables:
-            _replace(directory / f"{table.name}.csv", table.csv())
+            write_atomically(directory / f"{table.name}.csv", table.csv().encode())
         readme = directory / "README.md"
-        _replace(readme, self.markdown())
+        write_atomically(readme, self.markdown().encode())
         # Last, because the page takes a folder with this file for complete.
-        _replace(directory / "outcome.json", json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        write_atomically(directory / "outcome.json", text.encode())
         return readme
 
     def markdown(self) -> str:
@@ -152,10 +154,3 @@ def machine() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
     }
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

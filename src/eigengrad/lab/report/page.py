@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from ..files import make_folder, write_atomically
 from .outcome import VERDICTS, Finding, Outcome
 from .tables import Table, cell_text
 
@@ -39,10 +40,8 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
         except ValueError as error:
             damaged.append(str(error))
     page = results / "report" / "index.html"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    temporary = page.with_suffix(".part")
-    temporary.write_text(_document(outcomes, damaged), encoding="utf-8")
-    temporary.replace(page)
+    make_folder(page.parent)
+    write_atomically(page, _document(outcomes, damaged).encode())
     return page
 
 

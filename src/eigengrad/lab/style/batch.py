@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .images import PictureError, find_pictures, refuse_output
 
-__all__ = ["Job", "jobs", "run"]
+__all__ = ["Job", "distinct_names", "jobs", "run"]
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,27 @@ def jobs(content: Path, output: Path) -> list[Job]:
         raise PictureError(f"{content}: there are no pictures in this folder")
     if output.is_file():
         raise PictureError(f"{output}: {content} is a folder, so the output must be a folder too; this is a file")
-    stems = [path.stem for path in found]
-    # photo.jpg and photo.png become photo.jpg.png and photo.png.png, not one file that is written twice.
-    names = [path.name if stems.count(path.stem) > 1 else path.stem for path in found]
-    planned = [Job(path, output / f"{name}.png") for path, name in zip(found, names, strict=True)]
+    planned = [Job(path, output / f"{name}.png") for path, name in zip(found, distinct_names(found), strict=True)]
     for job in planned:
         refuse_output(job.output, found)
     return planned
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """A name for each picture, by which the one that is made of it is called: no two alike.
+
+    >>> distinct_names([Path("a/photo.jpg"), Path("a/photo.png"), Path("a/cat.jpg")])
+    ['photo.jpg', 'photo.png', 'cat']
+    >>> distinct_names([Path("a/photo.jpg"), Path("b/photo.jpg")])
+    ['1-photo.jpg', '2-photo.jpg']
+    """
+    stems = [path.stem for path in paths]
+    whole = [path.name for path in paths]
+    shortest = [path.name if stems.count(path.stem) > 1 else path.stem for path in paths]
+    for names in (shortest, whole):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{number}-{name}" for number, name in enumerate(whole, 1)]
 
 
 def run(work: Callable[[Job], None], planned: Sequence[Job], complain: Callable[[str], None]) -> int:

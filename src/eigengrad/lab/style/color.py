@@ -45,7 +45,7 @@ class Palette:
             Moments.of(SPACES[space].of_rgb(pixels[:, piece]).unsqueeze(0), None if weights is None else weights[piece])
             for piece in _pieces(pixels.shape[1])
         )
-        if moments.weight < 1:
+        if moments.weight <= 0:
             raise ValueError("Palette: no pixel counts; expected a mask, or opacity, that is not zero everywhere")
         return cls(space, moments)
 

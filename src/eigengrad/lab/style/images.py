@@ -28,6 +28,7 @@ __all__ = ["Picture", "PictureError", "find_pictures", "read_mask", "read_pictur
 PNG = (".png",)
 OPAQUE = (".jpg", ".jpeg", ".bmp")
 SUFFIXES = (*PNG, *OPAQUE, ".webp", ".tif", ".tiff")
+READABLE = (*SUFFIXES, ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jfif", ".jp2", ".avif")
 ORIENTATION = 0x0112  # of the EXIF tags
 PART = 1 << 20  # bytes of a PNG that are compressed at once
 
@@ -150,11 +151,14 @@ def write_picture(picture: Picture, path: Path, *, inputs: Iterable[Path] = ()) 
     else:
         # Colour at full resolution: it is what was made. (Formats ignore the options of others.)
         options = {"quality": 95, "subsampling": 0}
-        Image.fromarray(_levels(picture, 8)).save(buffer, Image.registered_extensions()[suffix], **options)
+        try:
+            Image.fromarray(_levels(picture, 8)).save(buffer, Image.registered_extensions()[suffix], **options)
+        except (OSError, ValueError) as error:  # a picture that is too large for the format
+            raise PictureError(f"{path}: {suffix[1:]} cannot hold this picture ({error})") from error
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Into place in one step: what is interrupted leaves no half of a picture.
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}-", delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as file:
             try:
                 file.write(buffer.getbuffer())
                 file.close()
@@ -169,8 +173,11 @@ def write_picture(picture: Picture, path: Path, *, inputs: Iterable[Path] = ()) 
 
 def find_pictures(folder: Path) -> list[Path]:
     """The image files in a folder, by their endings, in the order of their names."""
-    known = Image.registered_extensions()
-    return sorted(path for path in folder.iterdir() if path.is_file() and path.suffix.lower() in known)
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and path.suffix.lower() in READABLE and not path.name.startswith(".")
+    )
 
 
 class _Naming:
@@ -206,7 +213,8 @@ def _read_8(image: Image.Image) -> tuple[np.ndarray, np.ndarray | None]:
     """Colours (H, W, 3) and transparency (H, W), of 8 bits."""
     if image.mode == "F":
         raise ValueError("it holds floating-point numbers, whose black and white are not known")
-    transparent = "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info
+    bands = () if image.mode == "LAB" else image.getbands()  # whose A is a colour
+    transparent = "A" in bands or "a" in bands or "transparency" in image.info
     profile = image.info.get("icc_profile")
     if image.mode in ("P", "PA", "1", "La", "RGBa"):
         image = image.convert("RGBA" if transparent else "RGB")
@@ -264,6 +272,8 @@ def _opaque(levels: np.ndarray, key: Any) -> tuple[np.ndarray, np.ndarray | None
 
 def _picture(levels: np.ndarray, alpha: np.ndarray | None) -> Picture:
     bits: Literal[8, 16] = 8 if levels.dtype == np.uint8 else 16
+    if alpha is not None and alpha.size and alpha.min() == np.iinfo(alpha.dtype).max:
+        alpha = None  # a transparency that nothing makes use of
     return Picture(_unit(np.moveaxis(levels, 2, 0)), None if alpha is None else _unit(alpha), bits)
 
 

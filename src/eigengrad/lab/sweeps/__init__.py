@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..._arguments import require_integer
 from ...errors import choose
+from ..files import make_folder
 from ..training import Result, Settings
-from ..training.files import make_folder
 from .board import Board
 from .grid import Grid
 from .local import run_locally

@@ -73,7 +73,7 @@ class _Worker:
                 stderr=errors,
                 env=environment,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the parent, which passes it on
+                start_new_session=True,  # Ctrl-C is for the parent
             )
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
@@ -121,10 +121,6 @@ class _Pool:
                     self.watcher.progress(worker.run, Snapshot(**message["snapshot"]))
                 else:
                     self._next(worker, message)
-        except KeyboardInterrupt:
-            for worker in self.workers:
-                worker.process.send_signal(signal.SIGINT)
-            raise
         finally:
             self._close()
 
@@ -168,7 +164,10 @@ class _Pool:
             self.watcher.crashed(worker.run, f"its process {how} (see {worker.run.directory / 'log.txt'})")
 
     def _close(self) -> None:
-        """Let the workers save what they are at. A second Ctrl-C does not wait for them."""
+        """Let the workers save what they are at, for which the end of their input is enough.
+
+        (A signal besides would be the second one they get, and that means: at once.) A second Ctrl-C does not wait.
+        """
         try:
             for worker in self.workers:
                 worker.dismiss()

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..files import make_folder
 from ..training import Result
-from ..training.files import make_folder
 from ..training.reporter import Pace, Silent, Snapshot
 from ..training.result import RESULT_FILE
 from .kinds import carry_out, described

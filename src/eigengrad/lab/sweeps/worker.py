@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..training.files import make_folder
+from ..files import make_folder
 from ..training.reporter import Silent, Snapshot
 from .kinds import carry_out
 

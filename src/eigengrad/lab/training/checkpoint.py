@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .files import write_atomically
+from ..files import write_atomically
 from .settings import Settings
 
 __all__ = ["CheckpointError", "Checkpoints", "explain_differences", "save_tensors"]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .files import unwritable
+from ..files import unwritable
 
 try:
     import fcntl
@@ -17,7 +17,7 @@ except ImportError:  # Windows: two runs in one folder are not noticed there
 __all__ = ["BusyError", "locked"]
 
 
-class BusyError(RuntimeError):
+class BusyError(OSError):
     """Another process is at work on the same run."""
 
     def __init__(self, folder: Path, owner: str) -> None:
@@ -33,7 +33,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     path = folder / "lock"
     try:
-        file = path.open("a+")
+        file = path.open("a+b", buffering=0)  # so that what a full disk refuses is not tried again in closing
     except OSError as error:
         raise unwritable(path, error) from error
     with file:
@@ -42,11 +42,10 @@ def locked(folder: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
-                raise BusyError(folder, file.read().strip()) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
+                raise BusyError(folder, file.read().decode().strip()) from None
         try:
-            file.flush()
+            file.truncate(0)
+            file.write(str(os.getpid()).encode())
         except OSError as error:
             raise unwritable(path, error) from error
         try:

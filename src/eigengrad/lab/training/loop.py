@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import shutil
 import signal
 import statistics
 import time
@@ -18,12 +19,12 @@ import torch
 from torch import Tensor
 
 from ...errors import LinAlgError
+from ..files import make_folder, remove_partial
 from . import randomness
 from .checkpoint import Checkpoints, explain_differences, save_tensors
 from .classification import Classification
 from .config import Config
 from .engine import Engine, StopRequested
-from .files import make_folder, remove_partial
 from .health import TrainingFailedError, wide
 from .lock import locked
 from .reporter import Pace, Reporter, Silent, Snapshot, Terminal
@@ -37,7 +38,7 @@ __all__ = ["run", "train"]
 #: Steps between two entries of the step curves in TensorBoard.
 _SCALARS_EVERY = 10
 
-_BEST, _LAST = "best.pt", "last.pt"
+_BEST, _LAST, _SCALARS = "best.pt", "last.pt", "tensorboard"
 
 
 def train(
@@ -107,6 +108,8 @@ def run(
         randomness.seed(settings.seed)
         task = make_task(engine)
         engine.prepare(task)
+        if engine.is_main and not resume:
+            _clear(directory)  # only now: what could not be begun has cost nothing
         randomness.seed(settings.seed + engine.rank)
         return _Run(settings, task, directory, reporter, checkpoint_steps).complete(opening)
 
@@ -116,9 +119,6 @@ def _open(settings: Settings, directory: Path, resume: bool) -> Result | dict[st
     remove_partial(directory)
     checkpoints, result_file = Checkpoints(directory), directory / RESULT_FILE
     if not resume:
-        for path in (result_file, directory / _BEST, directory / _LAST):
-            path.unlink(missing_ok=True)
-        checkpoints.clear()
         return None
     if result_file.exists():
         result = Result.load(result_file, type(settings))
@@ -128,6 +128,14 @@ def _open(settings: Settings, directory: Path, resume: bool) -> Result | dict[st
     if state is not None:
         _same(directory, settings, state["settings"])
     return state
+
+
+def _clear(directory: Path) -> None:
+    """Remove what an earlier run left."""
+    for name in (RESULT_FILE, _BEST, _LAST):
+        (directory / name).unlink(missing_ok=True)
+    Checkpoints(directory).clear()
+    shutil.rmtree(directory / _SCALARS, ignore_errors=True)
 
 
 def _same(path: Path, settings: Settings, other: dict[str, Any]) -> None:
@@ -176,7 +184,7 @@ class _Run:
             self.load_state_dict(state)
             self.reporter.message(f"going on at epoch {self.epoch + 1}, step {self.step + 1}, in {self.directory}")
         if self.engine.is_main:
-            self.scalars = Scalars(self.directory / "tensorboard", self.step)
+            self.scalars = Scalars(self.directory / _SCALARS, self.step)
         failure = request = None
         try:
             request = self._train()

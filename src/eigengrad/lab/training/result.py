@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..files import write_atomically
 from .config import Config
 from .environment import machine, versions
-from .files import write_atomically
 from .settings import Settings
 
 __all__ = ["FAILED", "RESULT_FILE", "SUCCEEDED", "Failure", "Result"]

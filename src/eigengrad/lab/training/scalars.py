@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from .files import unwritable
+from ..files import unwritable
 
 __all__ = ["Scalars"]
 

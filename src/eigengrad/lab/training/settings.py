@@ -26,12 +26,15 @@ class Settings:
         precision: of the arithmetic: "no" (float32), "bf16" or "fp16" (mixed).
         threads: of torch on the CPU; ``None`` leaves them as they are.
         data_root: the folder that holds the data.
+        data_digest: of the files, where the name of the data does not say which they are; see
+            :func:`eigengrad.lab.data.digest`. Runs on other files are other runs.
     """
 
     seed: int = 0
     precision: str = "no"
     threads: int | None = None
     data_root: str | None = None
+    data_digest: str | None = None
 
     #: Where the data lies and how many threads work on it is not part of what a run is.
     _incidental: ClassVar[frozenset[str]] = frozenset({"threads", "data_root"})
@@ -74,7 +77,8 @@ class Settings:
 
     def influences(self) -> dict[str, Any]:
         """The fields that the result depends on."""
-        return {name: value for name, value in self.to_dict().items() if name not in self._incidental}
+        idle = self._incidental if self.data_digest is not None else self._incidental | {"data_digest"}
+        return {name: value for name, value in self.to_dict().items() if name not in idle}
 
     def differences(self, other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Of the fields that the result depends on, those in which ``other.influences()`` differs: (here, there)."""
