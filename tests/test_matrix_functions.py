@@ -292,6 +292,24 @@ def test_differentiating_through_torch_eigh_loses_the_gradient_at_a_small_gap():
     assert gradient(through_torch, torch.eye(3), hermitian(randn(3, 3, dtype=F32))).isnan().any()
 
 
+@pytest.mark.parametrize("p", [0, 1])
+def test_second_derivatives_of_linear_powers_vanish_at_singular_matrices(p):
+    A = torch.diag(torch.tensor([0.0, 0.0, 1.0, 2.0], dtype=F64)).requires_grad_()
+    (g,) = torch.autograd.grad((eg.matrix_power(A, p) * randn(4, 4)).sum(), A, create_graph=True)
+    (second,) = torch.autograd.grad(g.sum(), A)
+    assert torch.equal(second, torch.zeros_like(A))
+
+
+@pytest.mark.parametrize("function", [eg.matrix_sqrt, eg.matrix_inv_sqrt, eg.matrix_log])
+def test_compiled_what_is_outside_the_domain_is_nan(function):
+    """Where nothing can be raised, a wrong number must not come out."""
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert compiled(torch.diag(torch.tensor([-1.0, 1.0, 4.0], dtype=F64))).isnan().any()
+    round_off = torch.diag(torch.tensor([-1e-17, 1.0, 4.0], dtype=F64))
+    if function is eg.matrix_sqrt:
+        assert compiled(round_off).isfinite().all()
+
+
 # ------------------------------------------------------------------------------------------------------ gradient=
 
 SEPARATED = [0.5, 1.0, 3.0]

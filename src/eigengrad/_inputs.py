@@ -65,6 +65,7 @@ def is_concrete(A: Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and not transforming()
         and not torch._C._functorch.is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(A)  # that has outlived its transform
         and not A.is_meta
     )
 
@@ -89,6 +90,7 @@ def nothing_between(A: object) -> bool:
         and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
         and not torch._C._functorch.is_legacy_batchedtensor(A)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(A)
         and forward_ad._current_level < 0
     )
 

@@ -166,7 +166,9 @@ class GradientMonitor:
         self._acted = self._acted + (removed >= self.threshold).sum()
         self._removed = self._removed + removed.sum(dtype=torch.float32)
         amplification = torch.triu(R, 1).amax() if R.numel() else torch.zeros_like(self._removed)
-        self._largest = torch.maximum(torch.as_tensor(self._largest, device=R.device, dtype=R.dtype), amplification)
+        self._largest = torch.maximum(
+            torch.as_tensor(self._largest, device=R.device, dtype=torch.float64), amplification.double()
+        )
 
     @property
     def acted(self) -> float:

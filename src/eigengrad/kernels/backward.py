@@ -41,7 +41,7 @@ def _kernels(dtype: torch.dtype) -> _Kernels:
 def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
     """gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV and the rule's R, for tensors that are ``usable``."""
     n, kernels = V.shape[-1], _kernels(V.dtype)
-    L, gL = L.contiguous(), None if gL is None else gL.contiguous()
+    L, gL, gV = L.contiguous(), None if gL is None else gL.contiguous().resolve_neg(), gV.resolve_neg()
     slopes = 0 if gL is None else gL.data_ptr()
     batch = L.numel() // n
     if n > _LARGEST:
@@ -53,7 +53,7 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
     rows = V.mT.contiguous()
     by_rows = gV.is_contiguous()
     gV = gV if by_rows else gV.mT.contiguous()
-    gA = torch.empty(V.shape, dtype=V.dtype)
+    gA = torch.empty(V.shape, dtype=V.dtype, device="cpu")
     places = kernels.number, rows.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()
     _run(kernels.rule, places, (n, rule.value, one, two), batch, kernels.unit, 0.5 + 1e-3 * n**3)
     return gA
@@ -64,8 +64,8 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
     n, kernels = V.shape[-1], _kernels(V.dtype)
     if n > _LARGEST or L.numel() == 0:
         return None
-    L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous()
-    gA = torch.empty(V.shape, dtype=V.dtype)
+    L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous().resolve_neg()
+    gA = torch.empty(V.shape, dtype=V.dtype, device="cpu")
     places = kernels.number, rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()
     _run(kernels.function, places, (n, function.value), L.numel() // n, kernels.unit, 0.5 + 1.3e-3 * n**3)
     return gA

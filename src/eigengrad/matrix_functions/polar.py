@@ -50,7 +50,7 @@ def polar(A: Tensor, *, driver: str | None = None, check_finite: bool | None = N
         tall = M.mH if wide else M
         P, sigma, Qh = decompose("polar", tall, driver, check_finite)
         U: Tensor = run(_Polar, _PolarTransforms, tall, P, sigma, Qh)
-        U = U.mH if wide else U
+        U = U.mH.resolve_conj() if wide else U
         H = precise_matmul(U.mH, M)
         H = (H + H.mH) * 0.5
         return Polar(U.to(A.dtype), H.to(A.dtype))

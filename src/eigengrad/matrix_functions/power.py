@@ -47,6 +47,8 @@ class Power(SmoothFunction):
 
     def curvature(self, x: Tensor) -> Tensor:
         p = self.exponent
+        if p in (0, 1):
+            return torch.zeros_like(x)  # and not 0 · ∞ at zero
         return p * (p - 1) * x ** (p - 2)
 
 

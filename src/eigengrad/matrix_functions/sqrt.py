@@ -50,8 +50,7 @@ def matrix_sqrt(
     Args:
         A: Hermitian, (..., n, n); the lower triangle is read.
         eps: added to the diagonal, and the spectrum is clamped there (so a negative eigenvalue counts as zero, in the
-            gradient too). With 0, the gradient at a singular
-            matrix is infinite, as that of √x is at 0.
+            gradient too). With 0, the gradient at a singular matrix is infinite or NaN, as that of √x is infinite at 0.
         gradient: "exact", the divided differences above; or a rule (``Taylor()``, "taylor", "clip", ``Exact()``, …) to
             differentiate V f(λ) Vᴴ through :func:`eigengrad.eigh` as the paper does.
         driver, check_finite: as in :func:`eigengrad.eigh`.

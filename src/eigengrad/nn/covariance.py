@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from .._inputs import full_precision
+from .._inputs import full_precision, widen
 from .._matmul import precise_matmul
 from .._transforms import Batched, run
 
@@ -17,7 +17,7 @@ __all__ = ["covariance", "second_moment"]
 def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and covariance of points, divided by their number.
 
-    Centring comes first, so nothing cancels when the mean is far from zero.
+    Centring comes first, so nothing cancels when the mean is far from zero. Half precision is computed in float32.
 
     Args:
         points: (..., d, m), one point a column.
@@ -25,23 +25,24 @@ def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         The mean (..., d, 1) and the covariance (..., d, d), both differentiable; of no points they are zero.
     """
-    count = max(points.shape[-1], 1)
-    mean = points.sum(-1, keepdim=True) / count
-    return mean, second_moment(points - mean, count)
+    with full_precision(points):
+        X, count = widen(points), max(points.shape[-1], 1)
+        mean = X.sum(-1, keepdim=True) / count
+        return mean.to(points.dtype), second_moment(X - mean, count).to(points.dtype)
 
 
 def second_moment(X: Tensor, count: int) -> Tensor:
-    """X Xᵀ/count, (..., d, m) to (..., d, d)."""
+    """X Xᴴ/count, (..., d, m) to (..., d, d)."""
     moment: Tensor = run(_Moment, _MomentTransforms, X, count)
     return moment
 
 
 class _Moment(Function):
-    """Its own function, because the gradient (G + Gᵀ) X/count is one product where two factors would take two."""
+    """Its own function, because the gradient (G + Gᴴ) X/count is one product where two factors would take two."""
 
     @staticmethod
     def forward(X: Tensor, count: int) -> Any:
-        product = X @ X.mT
+        product = X @ X.mH
         return product if count == 1 else product / count
 
     @staticmethod
@@ -54,7 +55,7 @@ class _Moment(Function):
     def backward(ctx: Any, G: Tensor) -> Any:
         (X,) = ctx.saved_tensors
         with full_precision(X):
-            G = G + G.mT
+            G = G + G.mH
             return precise_matmul(G if ctx.count == 1 else G / ctx.count, X), None
 
 
@@ -63,5 +64,5 @@ class _MomentTransforms(_Moment, Batched):
     def jvp(ctx: Any, dX: Tensor, _: None) -> Any:
         (X,) = ctx.saved_tensors
         with full_precision(X):
-            half = precise_matmul(dX, X.mT) / ctx.count
-            return half + half.mT
+            half = precise_matmul(dX, X.mH) / ctx.count
+            return half + half.mH

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._arguments import require_integer
 from ..gradients import GradientRule
 from .whitening import default_gradient, whitening_matrix
 from .whitening_norm import WhiteningNorm
@@ -82,6 +83,9 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
     def whitening_matrices(self, covariance: Tensor) -> Tensor:
         return whitening_matrix(covariance, eps=self.eps, whitening=self.whitening, gradient=self.gradient)
 
+    def _recipe(self) -> tuple[Any, ...]:
+        return self.eps, self.whitening, self.gradient
+
     def _root_eps(self) -> float | None:
         own = type(self).whitening_matrices is _DecorrelatedBatchNorm.whitening_matrices
         return self.eps if own and self.whitening == "zca" and self.gradient in (None, "exact") else None
@@ -103,6 +107,7 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
     ) -> nn.Module:
         """Replace the batch norms of a model, as ``SyncBatchNorm.convert_sync_batchnorm`` does.
 
+        Those are ``nn.BatchNorm1d/2d/3d`` themselves; subclasses, which may do something else, stay what they are.
         A converted layer has the batch norm's parameters and statistics. Its running covariance is diagonal, so in
         evaluation it starts as the same function (with the batch norm's ``eps``, which is kept unless one is given).
 
@@ -123,6 +128,12 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         kinds = {nn.BatchNorm1d: DecorrelatedBatchNorm1d, nn.BatchNorm2d: DecorrelatedBatchNorm2d}
         kinds[nn.BatchNorm3d] = DecorrelatedBatchNorm3d
         found = {name: m for name, m in module.named_modules(remove_duplicate=False) if type(m) in kinds}
+        if isinstance(names, str):
+            raise TypeError(f"names: expected a collection of names; got the string {names!r}")
+        if first is not None:
+            require_integer("convert_batchnorm", "first", first, minimum=0)
+        if group_size is not None:
+            require_integer("convert_batchnorm", "group_size", group_size, minimum=1)
         unknown = set(names or ()) - set(found)
         if unknown:
             raise ValueError(f"names: no batch norm is called {sorted(unknown)}; there are: {sorted(found)}")

@@ -42,6 +42,11 @@ def fuse_conv_dbn(conv: Linear, dbn: WhiteningNorm) -> Linear:
         raise TypeError(f"fuse_conv_dbn: dbn must be a whitening layer of eigengrad.nn; got {type(dbn).__name__}")
     if dbn.training:
         raise ValueError("fuse_conv_dbn: dbn is in training mode, where it depends on the batch; call .eval() first")
+    if not isinstance(conv.__dict__["_parameters"].get("weight"), nn.Parameter):
+        raise ValueError(
+            "fuse_conv_dbn: the weight of conv is computed, by a parametrization or a hook (weight_norm, "
+            "spectral_norm, …); remove that first, as with torch.nn.utils.parametrize.remove_parametrizations"
+        )
     channels = conv.weight.shape[0]
     if channels != dbn.num_features:
         raise ValueError(f"fuse_conv_dbn: conv has {channels} outputs, but dbn expects {dbn.num_features} channels")

@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .._inputs import forward_mode, full_precision, is_concrete, widen
+from .._inputs import forward_mode, full_precision, is_concrete, transforming, widen
 from .._matmul import precise_matmul
 from .._transforms import _bare_apply
 from ..eigh import decompose
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
 from .inner_graph import inner_graph
-from .layout import dense
+from .layout import channels_fast, dense, in_layout_of
 from .passes import KernelPasses, passes_over
 
 __all__ = ["Whitened", "affine_map", "group_whiten"]
@@ -71,6 +71,10 @@ def group_whiten(
 def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
     """A x + c in each group, differentiable: x (N, C, *spatial), A (groups, d, d), c (C,)."""
     groups, d, _ = A.shape
+    if not transforming() and channels_fast(x):
+        rows = x.movedim(1, -1).reshape(x.numel() // (groups * d), groups, d)
+        y = precise_matmul(A, rows.permute(1, 2, 0).to(A.dtype)) + c.view(groups, d, 1)
+        return y.permute(2, 0, 1).reshape(x.movedim(1, -1).shape).contiguous().movedim(-1, 1).to(x.dtype)
     points = x.reshape(x.shape[0], groups, d, math.prod(x.shape[2:]))
     y = precise_matmul(A.expand(x.shape[0], groups, d, d), points.to(A.dtype)) + c.view(groups, d, 1)
     return y.reshape(x.shape).to(x.dtype)
@@ -97,7 +101,7 @@ def _composed(
     if bias is not None:
         y = y + bias.unsqueeze(-1)
     y = y.reshape(channels, x.shape[0], *x.shape[2:]).transpose(0, 1)
-    return Whitened(y.to(x.dtype), mean.detach().flatten(), cov.detach(), count)
+    return Whitened(in_layout_of(y.to(x.dtype), x), mean.detach().flatten(), cov.detach(), count)
 
 
 class _GroupWhiten(Function):
@@ -159,7 +163,7 @@ def _gradients(
     ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, gy: Tensor
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     S, passes = ctx.S.detach(), ctx.passes
-    points, dy = widen(x), widen(gy)
+    points, dy = widen(x), widen(gy).resolve_neg()
     G, sums, g_weight = passes.sums(dy, points, S, mean)
     g_weight = None if weight is None else _of_type(g_weight, weight)
     g_bias = None if bias is None else _of_type(sums, bias)

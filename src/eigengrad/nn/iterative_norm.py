@@ -64,6 +64,9 @@ class IterativeNorm(WhiteningNorm):
         """S by Newton–Schulz iterations."""
         return newton_schulz_inv_sqrt(covariance, self.steps, eps=self.eps)
 
+    def _recipe(self) -> tuple[Any, ...]:
+        return self.eps, self.steps
+
     def extra_repr(self) -> str:
         """The constructor's arguments."""
         return f"{super().extra_repr()}, steps={self.steps}"

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Layout", "channels_fast", "dense", "memory_format"]
+from .._inputs import transforming
+
+__all__ = ["Layout", "channels_fast", "dense", "in_layout_of", "memory_format"]
 
 _MERGED_WIDTH = 64
 
@@ -82,8 +84,15 @@ def channels_fast(x: Tensor) -> bool:
 
 
 def dense(x: Tensor) -> Tensor:
-    """``x`` itself if it is contiguous in either layout, a contiguous copy otherwise."""
-    return x if x.is_contiguous() or channels_fast(x) else x.contiguous()
+    """``x`` itself if it is contiguous in either layout, a contiguous copy otherwise. It holds its own signs."""
+    return x.resolve_neg() if x.is_contiguous() or channels_fast(x) else x.contiguous().resolve_neg()
+
+
+def in_layout_of(y: Tensor, x: Tensor) -> Tensor:
+    """``y``, a map of the shape of ``x``, contiguous as ``x`` is: its channels next to each other, or not."""
+    if transforming():  # where only one layout can be asked for
+        return y.contiguous()
+    return y.contiguous(memory_format=memory_format(x) if channels_fast(x) else torch.contiguous_format)
 
 
 def memory_format(x: Tensor) -> torch.memory_format:

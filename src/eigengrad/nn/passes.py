@@ -24,6 +24,9 @@ from .layout import Layout, channels_fast, memory_format
 
 __all__ = ["BlasPasses", "KernelPasses", "passes_over"]
 
+#: Kernels work in main memory, whatever the default device.
+_empty = functools.partial(torch.empty, device="cpu")
+
 
 def passes_over(x: Tensor, groups: int) -> BlasPasses | KernelPasses:
     """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
@@ -173,8 +176,8 @@ class KernelPasses:
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (C,), in float64, and covariance (groups, d, d)."""
         C, k = self.groups * self.d, self.kernels
-        pivots, mean = torch.empty(C, dtype=torch.float64), torch.empty(C, dtype=torch.float64)
-        cov = torch.empty(self.groups, self.d, self.d, dtype=self.dtype)
+        pivots, mean = _empty(C, dtype=torch.float64), _empty(C, dtype=torch.float64)
+        cov = _empty(self.groups, self.d, self.d, dtype=self.dtype)
         k.pivots(k.number, x.data_ptr(), *self.shape[:4], pivots.data_ptr())
         totals = self._sum(x, x, pivots)
         k.mean_and_covariance(
@@ -185,15 +188,15 @@ class KernelPasses:
 
     def inverse_root(self, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """S = (M + εI)^(−½) from the eigenpairs of M."""
-        S, rows, k = torch.empty(V.shape, dtype=self.dtype), V.mT.contiguous(), self.kernels
+        S, rows, k = _empty(V.shape, dtype=self.dtype), V.mT.contiguous(), self.kernels
         k.inverse_root(k.number, L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d, S.data_ptr())
         return S
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
         k, S, weight, bias = self.kernels, S.contiguous(), self._plain(weight), self._plain(bias)
-        packed = torch.empty(self.weights, dtype=self.dtype)
-        offsets = torch.empty(self.offsets, dtype=self.dtype)
+        packed = _empty(self.weights, dtype=self.dtype)
+        offsets = _empty(self.offsets, dtype=self.dtype)
         k.forward_weights(
             k.number, S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
             packed.data_ptr(), offsets.data_ptr(),
@@ -204,7 +207,7 @@ class KernelPasses:
         """(groups, d, d), (C,) and (C,)."""
         C, k, S = self.groups * self.d, self.kernels, S.contiguous()
         totals = self._sum(dy.contiguous(memory_format=memory_format(x)), x, mean)
-        G, sums, slopes = torch.empty_like(S), torch.empty(C, dtype=self.dtype), torch.empty(C, dtype=self.dtype)
+        G, sums, slopes = torch.empty_like(S), _empty(C, dtype=self.dtype), _empty(C, dtype=self.dtype)
         k.products_and_sums(
             k.number, totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
             sums.data_ptr(), slopes.data_ptr(),
@@ -225,8 +228,8 @@ class KernelPasses:
     ) -> Tensor:
         """The gradient of ``x``, in its layout."""
         k, S, gM, weight = self.kernels, S.contiguous(), gM.contiguous(), self._plain(weight)
-        packed = torch.empty(2 * self.weights, dtype=self.dtype)
-        offsets = torch.empty(self.offsets, dtype=self.dtype)
+        packed = _empty(2 * self.weights, dtype=self.dtype)
+        offsets = _empty(self.offsets, dtype=self.dtype)
         k.backward_weights(
             k.number, S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), mean.data_ptr(), m,
             self.groups, self.d, packed.data_ptr(), offsets.data_ptr(),
@@ -235,7 +238,7 @@ class KernelPasses:
 
     def _sum(self, left: Tensor, right: Tensor, centre: Tensor) -> Tensor:
         """The totals of :mod:`eigengrad.kernels.moments`, a row a slab."""
-        totals = torch.empty(self.slabs, self.totals, dtype=torch.float64)
+        totals = _empty(self.slabs, self.totals, dtype=torch.float64)
         arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
         sizes = self.slabs, self.summed, self.span
         self._run(self.kernels.moments, arguments, self.slabs, sizes, 1 if left is right else 2)

@@ -19,7 +19,7 @@ from torch.autograd import Function
 from .._inputs import forward_mode, full_precision, is_concrete, widen
 from .._transforms import _bare_apply
 from .inner_graph import inner_graph
-from .layout import dense
+from .layout import channels_fast, dense, in_layout_of
 from .passes import passes_over
 from .point_moments import affine, statistics
 
@@ -66,7 +66,7 @@ def _composed(
     _, s_mean, s_covariance = statistics(s, not per_sample)
     T, t = fold(x_mean, x_covariance, s_mean, s_covariance, alpha)
     y = affine(T.expand(len(x), *T.shape[1:]), t.expand(len(x), *t.shape[1:]), centred)
-    return y.reshape(content.shape).to(content.dtype)
+    return in_layout_of(y.reshape(content.shape).to(content.dtype), content)
 
 
 def _points(x: Tensor, groups: int) -> Tensor:
@@ -82,7 +82,7 @@ class _Moments:
     """
 
     def __init__(self, map_: Tensor, dtype: torch.dtype, groups: int, per_sample: bool) -> None:
-        self.shape, self.dtype = map_.shape, map_.dtype
+        self.shape, self.dtype, self.channels_fast = map_.shape, map_.dtype, channels_fast(map_)
         samples, channels = map_.shape[:2]
         positions = math.prod(map_.shape[2:])
         self.own, self.per_sample = (samples if per_sample else 1), per_sample
@@ -99,11 +99,14 @@ class _Moments:
         samples, channels, *spatial = map_.shape
         if not self.per_sample:
             return dense(map_.to(dtype))
-        return map_.to(dtype).reshape(1, samples * channels, math.prod(spatial)).contiguous()
+        return map_.to(dtype).reshape(1, samples * channels, math.prod(spatial)).contiguous().resolve_neg()
 
     def restore(self, points: Tensor) -> Tensor:
         """Back in the shape and type of the map."""
-        return points.reshape(self.shape).to(self.dtype)
+        map_ = points.reshape(self.shape).to(self.dtype)
+        if not self.channels_fast or map_.ndim == 2 or channels_fast(map_):
+            return map_
+        return map_.contiguous(memory_format=torch.channels_last if map_.ndim == 4 else torch.channels_last_3d)
 
 
 class _Recolor(Function):

@@ -159,6 +159,8 @@ class WhitenColor2d(nn.Module):
     def forward(self, content: Tensor, style: Tensor) -> Tensor:
         """Content in the colours of style, of the shape and type of content."""
         for argument, x in (("content", content), ("style", style)):
+            if not isinstance(x, Tensor):
+                raise TypeError(f"{type(self).__name__}: {argument} must be a torch.Tensor; got {type(x).__name__}")
             if x.ndim != 4 or x.shape[1] != self.num_features:
                 raise ValueError(
                     f"{type(self).__name__}: {argument} must have shape (N, {self.num_features}, H, W); "

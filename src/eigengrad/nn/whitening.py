@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._inputs import add_to_diagonal
+from .._arguments import require_non_negative
+from .._inputs import add_to_diagonal, check_matrix, full_precision, widen
 from .._matmul import precise_matmul
 from ..eigh import eigh
 from ..errors import choose
 from ..gradients import RULES, Exact, GradientRule, PowerIteration, resolve
 from ..matrix_functions import matrix_inv_sqrt
 from ..power_iteration import power_iteration
+from ..solvers import require_finite
 
 __all__ = ["KINDS", "default_gradient", "whitening_matrix"]
 
@@ -55,17 +57,26 @@ def whitening_matrix(
     """
     if whitening not in KINDS:
         raise choose("whitening", whitening, KINDS)
+    check_matrix("whitening_matrix", covariance, square=True, argument="covariance")
+    require_non_negative("whitening_matrix", "eps", eps)
     if whitening == "cholesky":
         if gradient not in (None, "exact"):
             raise ValueError(
                 f"gradient: got {gradient!r}; whitening='cholesky' has its own exact gradient, expected None"
             )
-        return _cholesky(covariance, eps)
+        require_finite("whitening_matrix", covariance, None, "L")
+        with full_precision(covariance):
+            return _cholesky(widen(covariance), eps).to(covariance.dtype)
     gradient = default_gradient(whitening) if gradient is None else gradient
     if isinstance(gradient, str) and gradient not in _NAMES:
         raise choose("gradient", gradient, _NAMES)
     if whitening == "zca" and gradient == "exact":
         return matrix_inv_sqrt(covariance, eps=eps)
+    with full_precision(covariance):
+        return _by_eigenvectors(widen(covariance), eps, whitening, gradient).to(covariance.dtype)
+
+
+def _by_eigenvectors(covariance: Tensor, eps: float, whitening: str, gradient: str | GradientRule) -> Tensor:
     M = add_to_diagonal(covariance, eps)  # the rules see λ + ε, as in the paper
     if gradient == _PI:
         L, V = power_iteration(M, covariance.shape[-1])
@@ -76,7 +87,7 @@ def whitening_matrix(
             kept = rule.kept(L.detach(), V.detach())
             V = V * kept.unsqueeze(-2)
         L, V = L.flip(-1), V.flip(-1)
-    scaled = V.mT * L.clamp(min=eps).rsqrt().unsqueeze(-1)
+    scaled = V.mH * L.clamp(min=eps).rsqrt().unsqueeze(-1)
     return scaled if whitening == "pca" else precise_matmul(V, scaled)
 
 
@@ -86,7 +97,7 @@ def _cholesky(covariance: Tensor, eps: float) -> Tensor:
     M = add_to_diagonal(covariance, eps)
     # Where eps is below the round-off of a singular covariance, its factor does not exist until that is added too.
     failed = torch.linalg.cholesky_ex(M.detach()).info > 0
-    scale = torch.diagonal(M.detach(), dim1=-2, dim2=-1).amax(-1) if d else failed
+    scale = torch.diagonal(M.detach(), dim1=-2, dim2=-1).real.amax(-1) if d else failed
     M = M + (failed * scale * (4 * d * torch.finfo(M.dtype).eps))[..., None, None] * identity
     inverse: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(M), identity.expand_as(M), upper=False)
     return inverse

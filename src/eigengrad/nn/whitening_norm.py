@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .._arguments import require_integer, require_positive
+from .._arguments import require_integer, require_number, require_positive
 from .._inputs import full_precision, is_concrete, widen
 from .._matmul import precise_matmul
 from ..errors import LinAlgError
@@ -47,6 +47,10 @@ class WhiteningNorm(nn.Module):
         owner = type(self).__name__
         require_integer(owner, "num_features", num_features, minimum=1)
         require_positive(owner, "eps", eps)
+        if momentum is not None:
+            require_number(owner, "momentum", momentum)
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"{owner}: dtype must be a floating-point type; got {dtype}")
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.group_size, self.num_groups = _grouping(owner, num_features, group_size, num_groups)
@@ -61,20 +65,33 @@ class WhiteningNorm(nn.Module):
             self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
         else:
             self.running_mean = self.running_covariance = self.num_batches_tracked = None
-        self._cached: tuple[tuple[Tensor, tuple[Any, ...]], Tensor] | None = None
+        self._cached: _Derived | None = None
         self.reset_parameters()
 
     def train(self, mode: bool = True) -> Self:
-        """As ``nn.Module.train``. Evaluation mode derives S at once, so that an export has it as a constant."""
+        """As ``nn.Module.train``. Evaluation mode derives S at once, so that an export has it as a constant.
+
+        (If statistics are loaded or changed afterwards, call ``eval()`` again, or the export derives S each time.)
+        """
         super().train(mode)
         if not mode and self.running_covariance is not None and is_concrete(self.running_covariance):
             with contextlib.suppress(LinAlgError):  # statistics that are not finite are for the first use to refuse
                 self._running_whitening()
         return self
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """As ``nn.Module._apply``, which ``.to()`` and the like end in: S is derived anew from what it leaves."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._cached = None
+        return self.train(self.training)
+
     def whitening_matrices(self, covariance: Tensor) -> Tensor:
         """Whitening matrices of covariances: (groups, d, d) to the same."""
         raise NotImplementedError
+
+    def _recipe(self) -> tuple[Any, ...]:
+        """What S depends on besides the covariance."""
+        return (self.eps,)
 
     def _root_eps(self) -> float | None:
         """ε, where S is the inverse square root of M + εI with its exact gradient: kernels know that one. Else None."""
@@ -118,31 +135,19 @@ class WhiteningNorm(nn.Module):
 
     def _running_whitening(self) -> Tensor:
         """S of the running covariance, derived once and kept until the covariance changes."""
-        covariance = self.running_covariance
-        assert covariance is not None
-        covariance = widen(covariance.detach())
-        if torch.compiler.is_exporting() and self._cached is not None:
-            return self._cached[1]
+        source = self.running_covariance
+        assert source is not None
+        exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+        if exporting and self._cached is not None and self._cached.is_unchanged(self._recipe()):
+            return self._cached.matrices
+        covariance = widen(source.detach())
         if not is_concrete(covariance) or torch.is_inference_mode_enabled():
             return self.whitening_matrices(covariance).detach()
-        if not self._is_fresh(covariance):
+        if self._cached is None or not self._cached.is_of(source, self._recipe()):
             with torch.no_grad():
-                seen = (covariance.clone(), self._signature(covariance))
-                self._cached = (seen, self.whitening_matrices(covariance))
-        assert self._cached is not None
-        return self._cached[1]
-
-    def _is_fresh(self, covariance: Tensor) -> bool:
-        if self._cached is None:
-            return False
-        (seen, signature), _ = self._cached
-        if not covariance.is_cpu:
-            return signature == self._signature(covariance)
-        # By value, which sees every kind of change; on another device that would wait for it.
-        return signature[0] == self.eps and seen.dtype == covariance.dtype and torch.equal(seen, covariance)
-
-    def _signature(self, covariance: Tensor) -> tuple[Any, ...]:
-        return self.eps, covariance._version, covariance.data_ptr(), covariance.dtype, covariance.device
+                matrices = self.whitening_matrices(covariance)
+            self._cached = _Derived(matrices, self._recipe(), source, source._version, source.detach().clone())
+        return self._cached.matrices
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what can be derived."""
@@ -207,6 +212,27 @@ class WhiteningNorm(nn.Module):
             state_dict.setdefault(prefix + "running_covariance", diagonal.to(self.running_covariance.dtype))
         super()._load_from_state_dict(state_dict, prefix, *rest)
         self._cached = None
+
+
+class _Derived(NamedTuple):
+    """Whitening matrices, and what they were derived from: how, from which tensor, and what was in it."""
+
+    matrices: Tensor
+    recipe: tuple[Any, ...]
+    source: Tensor
+    version: int
+    seen: Tensor
+
+    def is_unchanged(self, recipe: tuple[Any, ...]) -> bool:
+        """Whether nobody has written to the source since. (While exporting, the module's own buffer is not real.)"""
+        return recipe == self.recipe and self.source._version == self.version
+
+    def is_of(self, covariance: Tensor, recipe: tuple[Any, ...]) -> bool:
+        """Whether they are those of this covariance."""
+        if not covariance.is_cpu:
+            return covariance is self.source and self.is_unchanged(recipe)
+        # By value, which sees every kind of change; on another device that would wait for it.
+        return recipe == self.recipe and covariance.dtype == self.seen.dtype and torch.equal(self.seen, covariance)
 
 
 def _grouping(owner: str, features: int, size: int | None, groups: int | None) -> tuple[int, int]:
