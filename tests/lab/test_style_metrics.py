@@ -1,13 +1,16 @@
 """Measures of translated pictures, on pictures whose measures are known."""
 
 import math
+import shutil
 
 import pytest
 import torch
 
 from eigengrad.lab.style.metrics import (
+    FeatureClassifier,
     edge_similarity,
     feature_similarity,
+    find_features,
     intensity,
     load_or_fit,
     sharpness,
@@ -16,6 +19,7 @@ from eigengrad.lab.style.metrics import (
 from eigengrad.lab.style.metrics.classifier import StyleClassifier, fit
 from eigengrad.lab.style.translation import TranslationConfig
 from eigengrad.lab.style.translation.domains import centres, load_domains
+from eigengrad.lab.style.weights import SHIPPED, load_codec
 
 
 def noise(count=3, size=32, seed=0):
@@ -116,6 +120,30 @@ def test_it_judges_a_picture_by_itself(judge):
     with torch.no_grad():
         torch.testing.assert_close(judge(pictures)[:1], judge(pictures[:1]), rtol=1e-4, atol=1e-5)
     assert isinstance(judge, StyleClassifier)
+
+
+def test_a_judge_by_features_is_fitted_without_chance():
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    judge, again = (FeatureClassifier.fit(domains("train"), load_codec()) for _ in range(2))
+    assert torch.equal(torch.rand(3), wanted)
+    pictures = domains("test")
+    with torch.no_grad():
+        assert torch.equal(judge(pictures["hills"]), again(pictures["hills"]))
+    assert judge.accuracy(pictures).mean >= 90
+    assert "ImageNet" in judge.about
+    torch.testing.assert_close(feature_similarity(judge, *[pictures["hills"]] * 2), torch.ones(8))
+
+
+def test_features_are_found_where_the_data_is(tmp_path):
+    assert find_features(None) is None
+    assert find_features(tmp_path) is None
+    (tmp_path / "weights" / "notes").mkdir(parents=True)
+    shutil.copytree(SHIPPED, tmp_path / "weights" / "small")
+    codec = find_features(tmp_path)
+    assert codec is not None
+    assert codec.name == load_codec().name
 
 
 # Time -----------------------------------------------------------------------------------------------------------------

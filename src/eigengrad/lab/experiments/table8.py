@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..report import Outcome, Table
 from ..report.tables import Cell
-from ..style.metrics import Accuracy, StyleClassifier, edge_similarity, feature_similarity
+from ..style.metrics import Accuracy, Judge, edge_similarity, feature_similarity
 from .translated import METHODS, Gallery, Painted, Setting, TranslationExperiment, larger, mean_text
 
 __all__ = ["PRINTED", "PRINTED_REAL", "Table8"]
@@ -74,9 +74,7 @@ class Table8(TranslationExperiment):
             (),
             tuple(findings),
             (
-                "The classifier is a small network trained here on the real training pictures only: weights of "
-                "Inception-v3 or other ImageNet features are not used. Its accuracy on real pictures, which is the "
-                "most that can be expected, stands first.",
+                f"The classifier is {judge.about}. Its accuracy on real pictures is the most that can be expected.",
                 "Far fewer steps, smaller pictures and a slimmer network than the paper's: the order of the methods at "
                 "this scale need not be that of networks that have been trained to the end.",
             ),
@@ -134,9 +132,7 @@ def _style_table(
     )
 
 
-def _content_table(
-    judge: StyleClassifier, galleries: Mapping[str, Gallery], photo: str, conditions: dict[str, str]
-) -> Table:
+def _content_table(judge: Judge, galleries: Mapping[str, Gallery], photo: str, conditions: dict[str, str]) -> Table:
     rows = []
     for style, gallery in galleries.items():
         for label in (method.label for method in METHODS.values()):

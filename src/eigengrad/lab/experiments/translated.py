@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..report import Finding, Outcome, figures
 from ..report.tables import conditions_text
-from ..style.metrics import StyleClassifier, load_or_fit
+from ..style.metrics import FeatureClassifier, Judge, find_features, load_or_fit
 from ..style.translation import TranslationConfig
 from ..style.translation.apply import Painter, load_painter
 from ..style.translation.domains import Domain, centres, load_domains
@@ -263,13 +263,19 @@ class TranslationExperiment(SweptExperiment):
             torch.set_num_threads(threads)
         return replace(outcome, seconds=time.perf_counter() - start)
 
-    def classifier(self, setting: Setting) -> tuple[StyleClassifier, dict[str, Tensor]]:
-        """The judge of styles, trained on the real training pictures, and the real test pictures of each domain."""
+    def classifier(self, setting: Setting) -> tuple[Judge, dict[str, Tensor]]:
+        """The judge of styles, trained on the real training pictures, and the real test pictures of each domain.
+
+        It goes by features of ImageNet where weights are at hand, and is a small network of its own otherwise.
+        """
         chosen = setting.protocol
         base = self.configs(setting.scale, setting.context)[0]
         domains = _domains(base, chosen.domains)
         train = {name: _unit(centres(domain.train, base.image_size)) for name, domain in domains.items()}
         test = {name: _unit(centres(domain.test, base.image_size)) for name, domain in domains.items()}
+        codec = find_features(setting.context.data_root)
+        if codec is not None:
+            return FeatureClassifier.fit(train, codec), test
         return load_or_fit(train, setting.context.runs, epochs=chosen.classifier_epochs), test
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,8 +13,9 @@ from torch.nn.functional import cross_entropy, pad
 
 from ...training import randomness
 from ...training.checkpoint import save_tensors
+from .judge import Judge
 
-__all__ = ["Accuracy", "StyleClassifier", "load_or_fit"]
+__all__ = ["StyleClassifier", "load_or_fit"]
 
 #: Of the training: passes over the pictures, pictures a step, largest learning rate, and weight decay.
 _EPOCHS, _BATCH, _LR, _DECAY = 40, 32, 2e-3, 5e-2
@@ -27,25 +27,7 @@ _SHIFT = 6
 _VERSION = 1
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """Shares of pictures that were taken for what they are, in per cent.
-
-    Args:
-        by_class: of each domain.
-        count: pictures of each domain.
-    """
-
-    by_class: dict[str, float]
-    count: dict[str, int]
-
-    @property
-    def mean(self) -> float:
-        """Over the domains."""
-        return sum(self.by_class.values()) / len(self.by_class)
-
-
-class StyleClassifier(nn.Module):
+class StyleClassifier(Judge):
     """Five convolutions with batch norm, the mean over the positions, and a linear layer.
 
     It is small because it learns from a few hundred pictures. The mean over the positions makes it look at textures and
@@ -56,9 +38,13 @@ class StyleClassifier(nn.Module):
         width: channels of the first convolution.
     """
 
+    about = (
+        "a small network trained here on the real training pictures only: no weights with features of ImageNet are at "
+        "hand (they would be looked for in DATA_ROOT/weights)"
+    )
+
     def __init__(self, classes: Sequence[str], width: int = 24) -> None:
-        super().__init__()
-        self.classes, self.width = tuple(classes), width
+        super().__init__(classes)
         widths = (3, width, 2 * width, 2 * width, 4 * width, 4 * width)
         strides = (2, 1, 2, 2, 1)
         blocks = [
@@ -77,24 +63,6 @@ class StyleClassifier(nn.Module):
         """Scores (N, classes) of pictures (N, 3, H, W) from 0 to 1."""
         scores: Tensor = self.last(self.dropout(self.upper(self.features(images)).mean((-2, -1))))
         return scores
-
-    @torch.no_grad()
-    def predict(self, images: Tensor) -> list[str]:
-        """The domain that each picture is most likely of."""
-        self.eval()
-        return [self.classes[i] for part in images.split(64) for i in self(part).argmax(1).tolist()]
-
-    def share(self, images: Tensor, domain: str) -> float:
-        """How many of the pictures are taken for the domain, in per cent."""
-        guesses = self.predict(images)
-        return 100 * sum(guess == domain for guess in guesses) / len(guesses)
-
-    def accuracy(self, pictures: Mapping[str, Tensor]) -> Accuracy:
-        """On real pictures of each domain."""
-        return Accuracy(
-            {name: self.share(images, name) for name, images in pictures.items()},
-            {name: len(images) for name, images in pictures.items()},
-        )
 
 
 def fit(pictures: Mapping[str, Tensor], *, epochs: int = _EPOCHS, seed: int = 0) -> StyleClassifier:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .classifier import StyleClassifier
+from .judge import Judge
 from .sharpness import intensity
 
 __all__ = ["edge_similarity", "feature_similarity"]
@@ -22,7 +22,7 @@ def edge_similarity(first: Tensor, second: Tensor) -> Tensor:
     return _correlation(*(_edges(images).flatten(1) for images in (first, second)))
 
 
-def feature_similarity(classifier: StyleClassifier, first: Tensor, second: Tensor) -> Tensor:
+def feature_similarity(classifier: Judge, first: Tensor, second: Tensor) -> Tensor:
     """Correlation of the features of two pictures over their positions, mean over the channels, from −1 to 1, (N,).
 
     The features are those of the middle of the style classifier. A correlation forgets the mean and the scale of a
