@@ -14,6 +14,7 @@ OTHER_VALUES = {
     "seed": 3,
     "precision": "bf16",
     "threads": 2,
+    "data_digest": "0123456789ab",
     "data_root": "/data",
     "data": "cifar10",
     "subset": 100,
@@ -80,6 +81,7 @@ def test_an_unknown_name_lists_the_choices(field):
         ("momentum", -0.1, ValueError),
         ("eps", float("inf"), ValueError),
         ("data_root", 3, TypeError),
+        ("data_digest", 3, TypeError),
     ],
 )
 def test_a_value_that_cannot_be_is_named(field, value, kind):

@@ -49,6 +49,8 @@ class Settings:
             self._integer("threads", minimum=1)
         if self.data_root is not None and not isinstance(self.data_root, str):
             raise TypeError(f"{type(self).__name__}: data_root must be a path or None; got {self.data_root!r}")
+        if self.data_digest is not None and not isinstance(self.data_digest, str):
+            raise TypeError(f"{type(self).__name__}: data_digest must be a string or None; got {self.data_digest!r}")
 
     def _integer(self, name: str, *, minimum: int) -> None:
         require_integer(type(self).__name__, name, getattr(self, name), minimum=minimum)
