@@ -185,6 +185,13 @@ def test_two_processes_do_what_one_does(tmp_path):
         assert curves[name] == pytest.approx(expected[name], rel=1e-4)
 
 
+@pytest.mark.parametrize("wct", ["gd", "svd"])
+def test_double_precision_trains(wct, tmp_path):
+    result = train(CONFIG.replace(precision="float64", wct=wct), tmp_path, progress=False)
+    assert result.succeeded
+    assert all(value.dtype == torch.float64 for value in weights(tmp_path).values())
+
+
 @pytest.mark.slow
 def test_mixed_precision_trains(tmp_path):
     """In a process of its own: where AMX is announced but not allowed, oneDNN has to be told before torch starts."""

@@ -23,7 +23,7 @@ def option(text: str, panel: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
 
 
-Precision = Annotated[str | None, option("no (float32), bf16, fp16.", SCHEDULE)]
+Precision = Annotated[str | None, option("no (float32), float64, bf16, fp16.", SCHEDULE)]
 Threads = Annotated[int | None, option("CPU threads.", RUN)]
 Out = Annotated[
     Path | None, option("Folder of the run. Default: results/runs/ and the name of the run.", RUN, metavar="DIR")

@@ -32,15 +32,16 @@ class StopRequested(BaseException):
 
 
 class Engine:
-    """Where and how a task is computed: one process or many, in full or mixed precision.
+    """Where and how a task is computed: one process or many, in single, double or mixed precision.
 
     Processes are started by ``torchrun`` or ``accelerate launch``; started without them, there is one.
 
     Args:
-        precision: "no", "bf16" or "fp16".
+        precision: "no" (float32), "float64", "bf16" or "fp16".
 
     Attributes:
         device: of this process.
+        dtype: of the parameters and of the batches.
         rank, world: which process this is, of how many.
         health: what is known about losses and gradients.
         look_every: how often health is checked, in steps: always where that does not mean waiting.
@@ -50,10 +51,14 @@ class Engine:
         # Accelerate keeps the precision for the whole process; another run may want another one.
         AcceleratorState._reset_state()
         # Without cpu=True it would take processes without a GPU for runs of their own.
-        self.accelerator = Accelerator(mixed_precision=precision, cpu=not torch.accelerator.is_available())
+        self.dtype = torch.float64 if precision == "float64" else torch.float32
+        mixed = "no" if precision == "float64" else precision
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=not torch.accelerator.is_available())
         self.device: torch.device = self.accelerator.device
         if precision == "fp16" and self.device.type == "cpu":
             raise ValueError("precision: got 'fp16', but there is no GPU here; expected 'bf16' or 'no' on a CPU")
+        if precision == "float64" and self.device.type == "mps":
+            raise ValueError("precision: got 'float64', which this device does not have; expected 'no' on it")
         self.rank: int = self.accelerator.process_index
         self.world: int = self.accelerator.num_processes
         self.health = Health()
@@ -76,7 +81,7 @@ class Engine:
             for name, parameter in network.named_parameters()
         }
         for name, network in task.modules.items():
-            task.modules[name] = self.accelerator.prepare(network)
+            task.modules[name] = self.accelerator.prepare(network.to(self.dtype))
         for name, optimizer in task.optimizers.items():
             task.optimizers[name] = self.accelerator.prepare(optimizer)
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -121,7 +126,11 @@ class Engine:
         for batch in batches:
             if self.world == 1 and self.interruption.signal is not None:
                 raise StopRequested(self.interruption.signal)
-            yield tuple(part.to(self.device, non_blocking=True) for part in batch)
+            yield tuple(self.placed(part) for part in batch)
+
+    def placed(self, data: Tensor) -> Tensor:
+        """Data on the device and in the type of the parameters; labels stay the integers they are."""
+        return data.to(self.device, self.dtype if data.is_floating_point() else data.dtype, non_blocking=True)
 
     def vector(self, values: Sequence[float]) -> Tensor:
         """Numbers on the device, in float64 where it has that."""

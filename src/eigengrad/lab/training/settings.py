@@ -14,7 +14,7 @@ from ...errors import choose
 
 __all__ = ["PRECISIONS", "Settings"]
 
-PRECISIONS = ("no", "bf16", "fp16")
+PRECISIONS = ("no", "float64", "bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,8 @@ class Settings:
 
     Args:
         seed: of the initial weights, of the order of the images and of their augmentation.
-        precision: of the arithmetic: "no" (float32), "bf16" or "fp16" (mixed).
+        precision: of the arithmetic: "no" (float32), "float64" (to compare runs beyond the round-off that training
+            amplifies), "bf16" or "fp16" (mixed).
         threads: of torch on the CPU; ``None`` leaves them as they are.
         data_root: the folder that holds the data.
         data_digest: of the files, where the name of the data does not say which they are; see

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..._inputs import widen
 from ...nn.distributed import all_reduce_sum
 from ...nn.whitening_norm import WhiteningNorm
 
@@ -40,14 +42,14 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
     def like(cls, norm: nn.BatchNorm2d) -> SynchronisedBatchNorm2d:
         """A layer with the parameters and statistics of a batch norm."""
         layer = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-        layer.load_state_dict(norm.state_dict())
+        layer.load_state_dict(deepcopy(norm.state_dict()), assign=True)  # in their own type, on their own device
         return layer.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """As ``nn.BatchNorm2d``."""
         if not (self.training and dist.is_initialized()):
             return super().forward(x)
-        wide = x.float()
+        wide = widen(x)
         sums = torch.cat([wide.sum((0, 2, 3)), wide.new_tensor([x.numel() / x.shape[1]])])
         sums = all_reduce_sum(sums, dist.group.WORLD)
         count = sums[-1].detach()

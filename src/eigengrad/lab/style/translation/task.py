@@ -51,7 +51,7 @@ class Translation(Task):
         self.epochs = config.iterations // config.evaluate_every
         count = min(_EVALUATED, len(self.a.test), len(self.b.test))
         self._test = tuple(
-            centres(domain.test[:count], config.image_size).to(engine.device) for domain in (self.a, self.b)
+            engine.placed(centres(domain.test[:count], config.image_size)) for domain in (self.a, self.b)
         )
 
     def _share(self, epoch: int) -> float:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ....._inputs import full_precision
+from ....._inputs import full_precision, widen
 from .....nn.covariance import covariance
 from .transfer import Transfer, grouped
 
@@ -40,19 +40,19 @@ class LearnedTransfer(Transfer):
         columns = self.coloring(pooled.reshape(samples * self.groups, d)).reshape(samples, self.groups, d, d)
         mean = self.mean(pooled).reshape(samples, self.groups, d, 1)
         with full_precision(content):
-            columns, x = columns.float(), grouped(content.float(), d)
+            columns, x = widen(columns), grouped(widen(content), d)
             norms = torch.linalg.vector_norm(columns, dim=-2, keepdim=True).clamp(min=1e-8)
             U = columns / norms
             x_mean, x_covariance = covariance(x)
             a = self.strength
-            y = a * (columns @ U.mT @ (x - x_mean) + mean.float()) + (1 - a) * x
+            y = a * (columns @ U.mT @ (x - x_mean) + widen(mean)) + (1 - a) * x
             identity = torch.eye(d, dtype=x.dtype, device=x.device)
             penalties = torch.stack([(x_covariance - identity).abs().mean(), (U.mT @ U - identity).abs().mean()])
         return y.reshape(content.shape).to(content.dtype), penalties
 
     def statistics(self, style: Tensor) -> list[Tensor]:
         """The mean over the positions: all that the perceptrons are given."""
-        return [style.float().mean((-2, -1))]
+        return [widen(style).mean((-2, -1))]
 
 
 def _perceptron(sizes: list[int]) -> nn.Sequential:

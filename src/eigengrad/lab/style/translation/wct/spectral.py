@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ....._inputs import add_to_diagonal, full_precision
+from ....._inputs import add_to_diagonal, full_precision, widen
 from ....._matmul import precise_matmul
 from .....eigh import eigh
 from .....gradients import GradientRule, PowerIteration
@@ -53,7 +53,7 @@ class SpectralTransfer(Transfer):
     def statistics(self, style: Tensor) -> list[Tensor]:
         """Mean and covariance over the positions."""
         with full_precision(style):
-            return list(covariance(grouped(style.float(), self.group_size)))
+            return list(covariance(grouped(widen(style), self.group_size)))
 
     def _roots(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
         """(Σ_c + εI)^(−½) and (Σ_s + εI)^½."""
