@@ -82,7 +82,7 @@ def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, An
     return row(dtype, "forward + backward", batch, n, times) | missing
 
 
-def timed(contestants: dict[str, Callable[[], object]], seconds: float = 0.2) -> dict[str, Timing]:
+def timed(contestants: dict[str, Callable[[], object]], seconds: float = 0.4) -> dict[str, Timing]:
     """In turns, on as many threads as the names end in."""
 
     def prepare(name: str) -> None:

@@ -61,7 +61,7 @@ def accuracy_on(cpu, cache, cases):
         assert (vectors.BYTES, vectors.AVX512) == ({width}, False), vectors.BYTES
         for kernel, name, sizes in {cases!r}:
             dtype = getattr(torch, name)
-            solve = getattr(kernels.eigensolvers(dtype), kernel)
+            solve = kernels.kernel("eigh", kernel, dtype)
             for n in sizes:
                 A = torch.stack(list(hard_matrices(n, dtype, torch.Generator().manual_seed(n)).values()))
                 A = torch.cat([A, A[:3]])
@@ -89,7 +89,7 @@ def accuracy_on(cpu, cache, cases):
 
 @x86
 def test_vectors_of_eight_floats(tmp_path):
-    accuracy_on("haswell", tmp_path, [("jacobi", "float32", [1, 3, 4])])
+    accuracy_on("haswell", tmp_path, [("by_jacobi", "float32", [1, 3, 4])])
 
 
 @x86
@@ -100,7 +100,11 @@ def test_every_kernel_on_narrower_vectors(cpu, name, tmp_path):
     accuracy_on(
         cpu,
         tmp_path,
-        [("jacobi", name, [1, 2, 3, 4]), ("lanes", name, [2, 8, 15, 24, 33]), ("divided", name, [17, 33, 64, 70])],
+        [
+            ("by_jacobi", name, [1, 2, 3, 4]),
+            ("side_by_side", name, [2, 8, 15, 24, 33]),
+            ("divided", name, [17, 33, 64, 70]),
+        ],
     )
 
 

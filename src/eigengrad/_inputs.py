@@ -6,12 +6,15 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 _COMPUTED = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 _PLAIN = (Tensor, torch.nn.Parameter)
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
+
+transforming = torch._C._are_functorch_transforms_active  #: whether a transform of ``torch.func`` is at work
 
 
 def check_matrix(function: str, A: Tensor, *, square: bool, argument: str = "A") -> None:
@@ -64,8 +67,8 @@ def is_concrete(A: Tensor) -> bool:
         type(A) in _PLAIN
         and not torch.compiler.is_compiling()
         and not transforming()
-        and not torch._C._functorch.is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(A)  # that has outlived its transform
+        and not is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
+        and not is_functorch_wrapped_tensor(A)  # that has outlived its transform
         and not A.is_meta
     )
 
@@ -81,23 +84,19 @@ def is_constant(A: Tensor) -> bool:
 
 
 def nothing_between(A: object) -> bool:
-    """Whether ``A`` is numbers in main memory and no more: nothing to differentiate, cast, transform or compile."""
+    """Whether ``A`` is in main memory, with nothing to differentiate, cast, transform or compile.
+
+    Tensors of a transform that has ended pass: they have no memory to point to, which is an error soon enough.
+    """
     return (
         type(A) is Tensor
         and A.is_cpu
         and not (A.requires_grad and torch.is_grad_enabled())
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._functorch.is_legacy_batchedtensor(A)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(A)
+        and not transforming()
         and forward_ad._current_level < 0
     )
-
-
-def transforming() -> bool:
-    """Whether a transform of ``torch.func`` is at work."""
-    return torch._C._are_functorch_transforms_active()
 
 
 def forward_mode() -> bool:

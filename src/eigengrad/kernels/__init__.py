@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._inputs import is_concrete
 
-__all__ = ["REAL", "Eigensolvers", "Function", "Rule", "available", "eigensolvers", "usable"]
+__all__ = ["REAL", "Function", "Rule", "available", "kernel", "usable"]
 
 
 REAL = frozenset({torch.float32, torch.float64})
@@ -60,21 +60,9 @@ class Function(enum.IntEnum):
     INV_SQRT = 1
 
 
-class Eigensolvers(NamedTuple):
-    """What :mod:`eigengrad.kernels.eigh` offers, for one type."""
-
-    jacobi: Callable[[int, int, int, int, int, int, int], int]
-    lanes: Callable[[int, int, int, int, int, int, int], int]
-    divided: Callable[[int, int, int, int, int, int, int], int]
-
-
 @functools.cache
-def eigensolvers(dtype: torch.dtype) -> Eigensolvers:
-    """The eigensolvers for ``dtype``, loaded when they are first needed."""
-    import numpy as np
+def kernel(module: str, name: str, dtype: torch.dtype) -> Callable[..., int]:
+    """A kernel from one of the modules here for numbers of a type, loaded or compiled when it is first needed."""
+    from .compiled import entry
 
-    from . import eigh
-
-    number = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    entries = eigh.by_jacobi, eigh.side_by_side, eigh.divided
-    return Eigensolvers(*(functools.partial(entry, number) for entry in entries))
+    return entry(getattr(importlib.import_module(f".{module}", __name__), name), str(dtype).removeprefix("torch."))

@@ -2,7 +2,8 @@
 
 1. Householder reduction to tridiagonal form (``householder``).
 2. Tear it into 2^l leaves of at most 8 rows, T = diag(T_1, T_2) + ρ v vᵀ at each cut, and solve all leaves at once by
-   QL, a leaf a lane (``ql``): one chain alone would be pure latency.
+   QL, a leaf a lane (``ql``): one chain alone would be pure latency. Where one matrix has too few leaves to fill the
+   lanes, two or more are taken together.
 3. Merge neighbours: the problem in their eigenvectors is diag(d) + ρ z zᵀ (``secular``), whose eigenvectors U multiply
    theirs: 4/3 n³ multiply-adds in all, in a kernel that keeps 4×2 vectors of the result in registers.
 4. Apply the reflectors to the vectors (``reflectors``) and write them in order.
@@ -51,45 +52,61 @@ def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, fir
     W, D = width(lanes), width(double)
     P = 2 * W
     span = (n + P - 1) // P * P
-    square, reflectors = aligned(lanes, span * span), aligned(lanes, n * span + 4)
-    w, p, tau = aligned(lanes, PANEL * span + 4), aligned(lanes, span), aligned(lanes, n)
+    cuts = np.empty(n + 1, np.int64)
+    count = _cut(n, cuts)
+    together = max(1, min(D // count, last - first))  # matrices whose leaves are solved at once
+    square, there, U = aligned(lanes, span * span), aligned(lanes, (n + W) * span), aligned(lanes, (n + W) * span)
+    room = (n + P) * span
+    here, reflectors = aligned(lanes, together * room), aligned(lanes, together * room)
+    diagonal, off, tau = aligned(double, together * n), aligned(double, together * n), aligned(lanes, together * n)
+    order, factors = np.empty(together * n, np.int64), np.empty((together, 2))
+    w, p = aligned(lanes, PANEL * span + 4), aligned(lanes, span)
     rows, sums = aligned(lanes, max(span, 2 * PANEL) * W), aligned(lanes, max(W, 2 * PANEL))
     ramp, tile = aligned(lanes, 6 * W), aligned(lanes, W * W)
     ramp[:] = 0
     ramp[2 * W : 3 * W] = 1
     ramp[4 * W] = 1
-    diagonal, off = aligned(double, n), aligned(double, n)
-    here, there, U = aligned(lanes, (n + W) * span), aligned(lanes, (n + W) * span), aligned(lanes, (n + W) * span)
     leaves = aligned(double, (_LEAF * _LEAF + 2 * _LEAF) * D)
-    work, column = np.empty((7, n + 2 * D)), aligned(double, n * D)
-    cuts, order, lists = np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty((4, n), np.int64)
-    count = _cut(n, cuts)
+    work, column, lists = np.empty((7, n + 2 * D)), aligned(double, n * D), np.empty((4, n), np.int64)
     status = 0
-    for matrix in range(first, last):
-        back, again = read_square(lanes, A, matrix * n * n, n, span, square, tile)
-        if not back > 0:
-            status |= 1
+    for begin in range(first, last, together):
+        members = min(together, last - begin)
+        for g in range(members):
+            back, again = read_square(lanes, A, (begin + g) * n * n, n, span, square, tile)
+            factors[g, 0], factors[g, 1] = back, again
+            if not back > 0:
+                status |= 1
+            own, their = diagonal[g * n : (g + 1) * n], off[g * n : (g + 1) * n]
+            mode = suspend_denormals()
+            tridiagonalise(
+                lanes, n, span, square, reflectors[g * room :], w, p, rows, sums, own, their, tau[g * n :], ramp
+            )
+            restore_denormals(mode)
+            for c in range(1, count):
+                rho = abs(their[cuts[c] - 1])
+                own[cuts[c] - 1] -= rho
+                own[cuts[c]] -= rho
         mode = suspend_denormals()
-        tridiagonalise(lanes, n, span, square, reflectors, w, p, rows, sums, diagonal, off, tau, ramp)
-        for c in range(1, count):
-            rho = abs(off[cuts[c] - 1])
-            diagonal[cuts[c] - 1] -= rho
-            diagonal[cuts[c]] -= rho
-        if not _solve_leaves(double, count, cuts, diagonal, off, here, span, P, order, leaves):
+        if not _solve_leaves(double, members, n, count, cuts, diagonal, off, here, room, span, P, order, leaves):
             status |= 2
-        step = 1
-        while step < count:
-            for c in range(0, count, 2 * step):
-                low, middle, high = cuts[c], cuts[c + step], cuts[c + 2 * step]
-                _merge(
-                    lanes, thin, double, low, middle, high, off[middle - 1], diagonal, order, here, there, U, span,
-                    work, column, lists,
-                )  # fmt: skip
-            here, there = there, here
-            step *= 2
-        reflect(lanes, n, span, reflectors, tau, p, here)
         restore_denormals(mode)
-        _write(lanes, n, here, diagonal, order, back, again, matrix, L, V, tile, lists[0])
+        for g in range(members):
+            mode = suspend_denormals()
+            own, ranks = diagonal[g * n : (g + 1) * n], order[g * n : (g + 1) * n]
+            source, target = here[g * room : (g + 1) * room], there
+            step = 1
+            while step < count:
+                for c in range(0, count, 2 * step):
+                    low, middle, high = cuts[c], cuts[c + step], cuts[c + 2 * step]
+                    _merge(
+                        lanes, thin, double, low, middle, high, off[g * n + middle - 1], own, ranks, source, target,
+                        U, span, work, column, lists,
+                    )  # fmt: skip
+                source, target = target, source
+                step *= 2
+            reflect(lanes, n, span, reflectors[g * room :], tau[g * n :], p, source)
+            restore_denormals(mode)
+            _write(lanes, n, source, own, ranks, factors[g, 0], factors[g, 1], begin + g, L, V, tile, lists[0])
     return status
 
 
@@ -106,11 +123,13 @@ def _cut(n: int, cuts: Any) -> int:
 
 @inner
 def _solve_leaves(
-    double: Any, count: int, cuts: Any, diagonal: Any, off: Any, here: Any, span: int, P: int, order: Any, scratch: Any
-) -> bool:
+    double: Any, members: int, n: int, count: int, cuts: Any, diagonal: Any, off: Any, here: Any, room: int, span: int,
+    P: int, order: Any, scratch: Any,
+) -> bool:  # fmt: skip
     """All leaves by QL, D at a time, from their ends (QL wants large entries last, the reduction leaves them first).
 
-    Smaller ones are filled up with rows of their own that nothing touches.
+    There are ``count`` in each of the ``members``, matrices of size n. Smaller leaves are filled up with rows of their
+    own that nothing touches.
     """
     D = width(double)
     zero, one = splat(double, 0.0), splat(double, 1.0)
@@ -120,8 +139,8 @@ def _solve_leaves(
     for c in range(1, count):
         size = max(size, cuts[c + 1] - cuts[c])
     converged = True
-    for group in range(0, count, D):
-        lanes_used = min(D, count - group)
+    for group in range(0, members * count, D):
+        lanes_used = min(D, members * count - group)
         for i in range(size):
             store(values, i * D, zero)
             store(couplings, i * D, zero)
@@ -130,7 +149,8 @@ def _solve_leaves(
         for i in range(size):
             store(vectors, (i * size + i) * D, one)
         for lane in range(lanes_used):
-            low, high = cuts[group + lane], cuts[group + lane + 1]
+            member, c = divmod(group + lane, count)
+            low, high = member * n + cuts[c], member * n + cuts[c + 1]
             for i in range(high - low):
                 values[i * D + lane] = diagonal[high - 1 - i]
             for i in range(high - low - 1):
@@ -138,8 +158,8 @@ def _solve_leaves(
         if not iterate(double, size, values, couplings, vectors, 2.0**-30 if here.itemsize == 4 else 2.0**-53):
             converged = False
         for lane in range(lanes_used):
-            low, m = cuts[group + lane], cuts[group + lane + 1] - cuts[group + lane]
-            base = low * span
+            member, c = divmod(group + lane, count)
+            low, m, base = member * n + cuts[c], cuts[c + 1] - cuts[c], member * room + cuts[c] * span
             for k in range(m):
                 diagonal[low + k] = values[k * D + lane]
                 for i in range(m):
@@ -229,10 +249,11 @@ def _deflate(
             gone += 1
             continue
         if before >= 0:
-            length = np.sqrt(z[c] * z[c] + z[before] * z[before])
-            cos, sin = z[c] / length, -z[before] / length
             d0, d1 = values[low + before], values[low + c]
-            if abs((d1 - d0) * cos * sin) <= tolerance:
+            length2 = z[c] * z[c] + z[before] * z[before]
+            if abs((d1 - d0) * z[c] * z[before]) <= tolerance * length2:
+                length = np.sqrt(length2)
+                cos, sin = z[c] / length, -z[before] / length
                 z[c], z[before] = length, 0.0
                 values[low + before], values[low + c] = d0 * cos * cos + d1 * sin * sin, d0 * sin * sin + d1 * cos * cos
                 turned[turns], partner[turns], cosines[turns], sines[turns] = before, c, cos, sin
@@ -354,7 +375,7 @@ def _write(
     for c in range(0, n, W):
         panel = c // P * n * P + c % P
         for i in range(0, n, W):
-            transpose(lanes, vectors, panel + i * P, P, tile, 0, W)
+            transpose(lanes, vectors, panel + i * P, P, tile, 0, W, W)
             for j in range(min(W, n - c)):
                 if i + W <= n:
                     store(V, offsets[c + j] + i, load(lanes, tile, j * W))

@@ -55,7 +55,7 @@ def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int
     stride = rounded(n, 4) + 1 if large else n
     across, down = (1, stride) if large else (n, 1)
     room = rounded(n, 8) * stride if large else rounded(n, 4) * n
-    a, v, ranks = aligned(lanes, n * stride * W), aligned(lanes, room * W), aligned(lanes, n * W)
+    a, v, ranks = aligned(lanes, n * stride * W), aligned(lanes, (room + W) * W), aligned(lanes, n * W)
     diagonal, off, tau = aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W)
     x, p = aligned(lanes, _REFLECTORS * n * W), aligned(lanes, 2 * n * W)
     turns = aligned(lanes, _DELAY * n * 3 * W) if large else p

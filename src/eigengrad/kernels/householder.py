@@ -56,7 +56,7 @@ def read_square(lanes: Any, A: Any, start: int, n: int, stride: int, square: Any
         store(square, i, zero)
     for i0 in range(0, n, W):  # the upper triangle, tile by tile, then within the tiles on the diagonal
         for j0 in range(0, i0, W):
-            transpose(lanes, square, i0 * stride + j0, stride, square, j0 * stride + i0, stride)
+            transpose(lanes, square, i0 * stride + j0, stride, square, j0 * stride + i0, stride, W)
         for i in range(i0, min(i0 + W, n)):
             for j in range(i0, i):
                 square[j * stride + i] = square[i * stride + j]

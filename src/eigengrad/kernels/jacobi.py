@@ -39,7 +39,7 @@ _SWEEPS = 15
 
 
 @inner
-def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any, negligible: Any) -> Any:
+def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, negligible: Any) -> Any:
     """(cos, sin, tan·a) of the rotation that zeroes a = a_pq between the diagonal entries p and q.
 
     ``tiny`` keeps the square root from zero; a ``negligible`` a, next to which it would count, is dropped instead, as
@@ -49,20 +49,26 @@ def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, root_tiny: Any, neg
     gap, twice = q - p, a + a
     y, k = reciprocal_root(fma(gap, gap, fma(twice, twice, tiny)))
     over_h = y * k
-    cos2 = fma(half * (absolute(gap) + root_tiny), over_h, half)
+    cos2 = fma(half * absolute(gap), over_h, half)
     y, k = reciprocal_root(cos2)
     over_cos = y * k
-    cos = cos2 * over_cos
-    sin = copy_sign(one, gap) * (a * over_h) * over_cos
-    excess = half * fma(cos, cos, fma(sin, sin, -one))  # back to unit length, lost to the estimates
     nothing = absolute(a) <= negligible
-    cos, sin = select(nothing, one, fma(-excess, cos, cos)), select(nothing, zero, fma(-excess, sin, sin))
-    return cos, sin, sin * over_cos * a
+    ratio = copy_sign(over_h, gap) * select(nothing, zero, a)
+    over_cos2 = over_cos * over_cos
+    over_cos2 = fma(fma(-cos2, over_cos2, one), over_cos2, over_cos2)  # the eigenvalues want it to round-off
+    return select(nothing, one, cos2 * over_cos), ratio * over_cos, ratio * a * over_cos2
 
 
 @inner
 def _turn(cos: Any, sin: Any, x: Any, y: Any) -> Any:
     return cos * x - sin * y, sin * x + cos * y
+
+
+@inner
+def _unit(lanes: Any, x0: Any, x1: Any, x2: Any, x3: Any) -> Any:
+    """A vector of nearly unit length, brought to it: in the rotations cos² + sin² is only nearly 1."""
+    excess = splat(lanes, -0.5) * fma(x0, x0, fma(x1, x1, fma(x2, x2, fma(x3, x3, splat(lanes, -1.0)))))
+    return fma(excess, x0, x0), fma(excess, x1, x1), fma(excess, x2, x2), fma(excess, x3, x3)
 
 
 @inner
@@ -85,8 +91,8 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     single = L.itemsize == 4
-    tiny, root_tiny = splat(lanes, 1e-30 if single else 1e-290), splat(lanes, 1e-15 if single else 1e-145)
-    least, infinite = splat(lanes, 1e-11 if single else 1e-130), splat(lanes, np.inf)
+    tiny, least = splat(lanes, 1e-30 if single else 1e-290), splat(lanes, 1e-11 if single else 1e-130)
+    infinite = splat(lanes, np.inf)
     close = splat(lanes, 1e-15 if single else 1e-32)
     block, pairs = aligned(lanes, 16 * W), aligned(lanes, 32 * W)
     offsets = np.empty(W, np.int64)
@@ -117,7 +123,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             if not any_lane(going_on):
                 break
             negligible = select(going_on, least, infinite)
-            cos, sin, t = _rotation(lanes, a, d, ad, tiny, root_tiny, negligible)
+            cos, sin, t = _rotation(lanes, a, d, ad, tiny, negligible)
             a, d, ad = a - t, d + t, zero
             ab, bd = _turn(cos, sin, ab, bd)
             ac, cd = _turn(cos, sin, ac, cd)
@@ -125,7 +131,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             a1, d1 = _turn(cos, sin, a1, d1)
             a2, d2 = _turn(cos, sin, a2, d2)
             a3, d3 = _turn(cos, sin, a3, d3)
-            cos, sin, t = _rotation(lanes, b, c, bc, tiny, root_tiny, negligible)
+            cos, sin, t = _rotation(lanes, b, c, bc, tiny, negligible)
             b, c, bc = b - t, c + t, zero
             ab, ac = _turn(cos, sin, ab, ac)
             bd, cd = _turn(cos, sin, bd, cd)
@@ -133,7 +139,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             b1, c1 = _turn(cos, sin, b1, c1)
             b2, c2 = _turn(cos, sin, b2, c2)
             b3, c3 = _turn(cos, sin, b3, c3)
-            cos, sin, t = _rotation(lanes, a, c, ac, tiny, root_tiny, negligible)
+            cos, sin, t = _rotation(lanes, a, c, ac, tiny, negligible)
             a, c, ac = a - t, c + t, zero
             ab, bc = _turn(cos, sin, ab, bc)
             ad, cd = _turn(cos, sin, ad, cd)
@@ -141,7 +147,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             a1, c1 = _turn(cos, sin, a1, c1)
             a2, c2 = _turn(cos, sin, a2, c2)
             a3, c3 = _turn(cos, sin, a3, c3)
-            cos, sin, t = _rotation(lanes, b, d, bd, tiny, root_tiny, negligible)
+            cos, sin, t = _rotation(lanes, b, d, bd, tiny, negligible)
             b, d, bd = b - t, d + t, zero
             ab, ad = _turn(cos, sin, ab, ad)
             bc, cd = _turn(cos, sin, bc, cd)
@@ -149,7 +155,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             b1, d1 = _turn(cos, sin, b1, d1)
             b2, d2 = _turn(cos, sin, b2, d2)
             b3, d3 = _turn(cos, sin, b3, d3)
-            cos, sin, t = _rotation(lanes, a, b, ab, tiny, root_tiny, negligible)
+            cos, sin, t = _rotation(lanes, a, b, ab, tiny, negligible)
             a, b, ab = a - t, b + t, zero
             ac, bc = _turn(cos, sin, ac, bc)
             ad, bd = _turn(cos, sin, ad, bd)
@@ -157,7 +163,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             a1, b1 = _turn(cos, sin, a1, b1)
             a2, b2 = _turn(cos, sin, a2, b2)
             a3, b3 = _turn(cos, sin, a3, b3)
-            cos, sin, t = _rotation(lanes, c, d, cd, tiny, root_tiny, negligible)
+            cos, sin, t = _rotation(lanes, c, d, cd, tiny, negligible)
             c, d, cd = c - t, d + t, zero
             ac, ad = _turn(cos, sin, ac, ad)
             bc, bd = _turn(cos, sin, bc, bd)
@@ -166,6 +172,10 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             c2, d2 = _turn(cos, sin, c2, d2)
             c3, d3 = _turn(cos, sin, c3, d3)
             off = (ab * ab + ac * ac + ad * ad) + (bc * bc + bd * bd + cd * cd)
+        a0, a1, a2, a3 = _unit(lanes, a0, a1, a2, a3)
+        b0, b1, b2, b3 = _unit(lanes, b0, b1, b2, b3)
+        c0, c1, c2, c3 = _unit(lanes, c0, c1, c2, c3)
+        d0, d1, d2, d3 = _unit(lanes, d0, d1, d2, d3)
         restore_denormals(mode)
         a, b, c, d = unsigned_zero(a), unsigned_zero(b), unsigned_zero(c), unsigned_zero(d)
         if n < 4:  # what only fills the 4×4 matrix up goes last
@@ -209,7 +219,7 @@ def _put(lanes: Any, pairs: Any, spare: Any, L: Any, V: Any, begin: int, count: 
     W = width(lanes)
     if n == 4 and count == W and W <= 16:
         for j in range(0, 16, W):
-            transpose(lanes, pairs, j * W, W, V, begin * 16 + j, 16)
+            transpose(lanes, pairs, j * W, W, V, begin * 16 + j, 16, W)
     else:
         for w in range(count):
             for k in range(n):

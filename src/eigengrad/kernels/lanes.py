@@ -37,9 +37,9 @@ def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block
         offsets[w] = (first + min(w, count - 1)) * size
     if size >= W:
         for j in range(0, size - W + 1, W):
-            transpose(lanes, source, offsets, j, block, j * W, W)
+            transpose(lanes, source, offsets, j, block, j * W, W, W)
         if size % W:
-            transpose(lanes, source, offsets, size - W, block, (size - W) * W, W)
+            transpose(lanes, source, offsets, size - W, block, (size - W) * W, W, W)
     else:
         for w in range(W):
             for j in range(size):
@@ -57,7 +57,7 @@ def interleave_rows(
     for i in range(n):
         for j in range(0, i + 1, W):
             begin = min(j, n - W)
-            transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W)
+            transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W, W)
 
 
 @inner
@@ -97,9 +97,9 @@ def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, targ
         for w in range(W):
             offsets[w] = (first + w) * size
         for j in range(0, size - W + 1, W):
-            transpose(lanes, block, j * W, W, target, offsets, j)
+            transpose(lanes, block, j * W, W, target, offsets, j, W)
         if size % W:
-            transpose(lanes, block, (size - W) * W, W, target, offsets, size - W)
+            transpose(lanes, block, (size - W) * W, W, target, offsets, size - W, W)
     else:
         for w in range(count):
             for j in range(size):
@@ -114,7 +114,7 @@ def deinterleave_sorted(
     """Empty a block of eigenvalues and eigenvectors into L and V (as rows), ascending in each matrix.
 
     Entry i of eigenvector k is ``vectors[(k·across + i·down)·W]``. A lane's order is found by counting: the rank of an
-    eigenvalue is the number of smaller ones, earlier first at ties.
+    eigenvalue is the number of smaller ones, earlier first at ties. Where n < W, W − n vectors past the last are read.
     """
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -130,11 +130,9 @@ def deinterleave_sorted(
             matrix, rank = first + min(w, count - 1), np.int64(ranks[k * W + w])
             L[matrix * n + rank] = values[k * W + w]
             offsets[w] = (matrix * n + rank) * n
-        if n >= W:
+        if n < W:
+            transpose(lanes, vectors, k * across * W, down * W, V, offsets, 0, n)
+        else:
             for i in range(0, n, W):
                 begin = min(i, n - W)
-                transpose(lanes, vectors, (k * across + begin * down) * W, down * W, V, offsets, begin)
-        else:
-            for w in range(count):
-                for i in range(n):
-                    V[offsets[w] + i] = vectors[(k * across + i * down) * W + w]
+                transpose(lanes, vectors, (k * across + begin * down) * W, down * W, V, offsets, begin, W)

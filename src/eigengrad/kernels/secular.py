@@ -77,10 +77,11 @@ def roots(lanes: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, of
             b = both * value
             c = value - fma(to_left, slope_left, to_right * slope_right)
             spread = root(larger(fma(a, a, -(splat(lanes, 4.0) * b * c)), zero))
-            step = select(a <= zero, (a - spread) / (two * c), (two * b) / (a + spread))
-            single = value - to_left * slope_left  # beyond the last pole: one pole and a constant
-            step = select(last, to_left + to_left * to_left * slope_left / single, step)
-            new = mu + step
+            above, below = select(a <= zero, a - spread, two * b), select(a <= zero, two * c, a + spread)
+            # Beyond the last pole: one pole and a constant.
+            single = value - to_left * slope_left
+            above, below = select(last, to_left * value, above), select(last, single, below)
+            new = mu + above / below
             inside = (new > low) & (new < high)
             new = select(inside, new, half * (low + high))
             searching = searching & (absolute(value) > noise * size)

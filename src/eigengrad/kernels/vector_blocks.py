@@ -218,7 +218,7 @@ def block_of_rows(typing_context: Any, lanes: Any, array: Any, index: Any, colum
         for i in range(4):
             here = builder.add(index, ir.Constant(index.type, i))
             number = builder.load(_address(context, builder, signature.args[1], array, here))
-            rows += [_splat(builder, lanes.vector, number)] * columns.literal_value
+            rows += [_splat(builder, lanes.vector.llvm, number)] * columns.literal_value
         return context.make_tuple(builder, kind, rows)
 
     return kind(lanes, array, types.intp, columns), generate
@@ -239,7 +239,7 @@ def add_weighted(
         rows = _vectors(builder, packed)
         for i in range(4):
             here = builder.add(weight, ir.Constant(weight.type, i))
-            factor = _splat(builder, vector, builder.load(_address(context, builder, weights_kind, weights, here)))
+            factor = _splat(builder, vector.llvm, builder.load(_address(context, builder, weights_kind, weights, here)))
             for v in range(columns):
                 k = i * columns + v
                 rows[k] = vector.intrinsic(builder, "fma", factor, row[v], rows[k])

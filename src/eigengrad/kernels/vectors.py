@@ -187,9 +187,20 @@ def _store(context: Any, builder: Any, vector: Vector, kind: Any, array: Any, in
     builder.store(value, place, align=vector.bytes)
 
 
-def _splat(builder: Any, vector: Vector, x: Any) -> Any:
-    first = builder.insert_element(ir.Constant(vector.llvm, ir.Undefined), x, ir.Constant(_INDEX, 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, vector.width), [0] * vector.width))
+def _splat(builder: Any, kind: ir.VectorType, x: Any) -> Any:
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), x, ir.Constant(_INDEX, 0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, kind.count), [0] * kind.count))
+
+
+def _store_first(builder: Any, vector: Vector, address: Any, value: Any, size: Any) -> None:
+    """Store the first ``size`` lanes; LLVM makes a plain store of it where that is a constant and all of them."""
+    numbers = ir.VectorType(size.type, vector.width)
+    chosen = builder.icmp_signed("<", ir.Constant(numbers, list(range(vector.width))), _splat(builder, numbers, size))
+    place = builder.bitcast(address, vector.llvm.as_pointer())
+    arguments = [value, place, ir.Constant(_INDEX, vector.bytes), chosen]
+    kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+    name = f"llvm.masked.store.v{vector.width}f{8 * vector.bytes}.p0"
+    builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
 def _vectors_of(width: Callable[[Any], int]) -> Any:
@@ -234,7 +245,7 @@ def splat(typing_context: Any, lanes: Any, x: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = context.cast(builder, arguments[1], signature.args[1], number)
-        return _splat(builder, lanes.vector, x)
+        return _splat(builder, lanes.vector.llvm, x)
 
     return lanes.vector(lanes, x), generate
 
@@ -255,7 +266,7 @@ def broadcast(typing_context: Any, lanes: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = builder.load(_address(context, builder, signature.args[1], arguments[1], arguments[2]))
-        return _splat(builder, signature.return_type, x)
+        return _splat(builder, signature.return_type.llvm, x)
 
     return lanes.vector(lanes, array, types.intp), generate
 
@@ -454,16 +465,17 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 @intrinsic
 def transpose(
-    typing_context: Any, lanes: Any, source: Any, start: Any, step: Any, target: Any, place: Any, stride: Any
+    typing_context: Any, lanes: Any, source: Any, start: Any, step: Any, target: Any, place: Any, stride: Any, size: Any
 ) -> Any:
-    """``target[place + j·stride + w] = source[start + w·step + j]`` for j, w < W, through registers.
+    """``target[place + j·stride + w] = source[start + w·step + j]`` for j < W and w < ``size`` ≤ W, through registers.
 
     ``start`` may be an array with W offsets, and then ``step`` is added to each; so may ``place``, with ``stride``.
+    All W×W entries of the source are read.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, source_kind, start_kind, _, target_kind, place_kind, _ = signature.args
-        _, source, start, step, target, place, stride = arguments
+        _, source_kind, start_kind, _, target_kind, place_kind, _, _ = signature.args
+        _, source, start, step, target, place, stride, size = arguments
         vector, index = lanes.vector, step.type
 
         def offset(kind: Any, base: Any, spacing: Any, number: int) -> Any:
@@ -478,11 +490,12 @@ def transpose(
             for w in range(lanes.width)
         ]
         for j, row in enumerate(_transposed(builder, rows)):
-            _store(context, builder, vector, target_kind, target, offset(place_kind, place, stride, j), row)
+            address = _address(context, builder, target_kind, target, offset(place_kind, place, stride, j))
+            _store_first(builder, vector, address, row, size)
         return context.get_dummy_value()
 
     offsets = [kind if isinstance(kind, types.Array) else types.intp for kind in (start, place)]
-    return types.void(lanes, source, offsets[0], types.intp, target, offsets[1], types.intp), generate
+    return types.void(lanes, source, offsets[0], types.intp, target, offsets[1], types.intp, types.intp), generate
 
 
 @intrinsic

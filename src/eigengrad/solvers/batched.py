@@ -54,26 +54,28 @@ def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
 
 
 def eigh_at_once(A: Tensor) -> tuple[Tensor, Tensor] | None:
-    """:func:`eigh` of what may be anything in main memory; None if the kernels do not suit it, or fail."""
+    """:func:`eigh` of what may be anything in main memory, or claim to be; None if the kernels do not suit, or fail."""
     plan = _plan(A.shape, A.dtype) if kernels.available() else None
     if plan is None:
         return None
     try:
         return _decompose(A, plan)
-    except LinAlgError:
+    except RuntimeError:
         return None
 
 
 def _decompose(A: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
+    n, batch, values, vectors, kernel, unit, short = plan
     M = A.contiguous()
-    if M.is_neg() or not M.data_ptr():  # views that negate what is in memory, and zeros that have none
+    place = M.data_ptr()
+    if M.is_neg() or not place:  # views that negate what is in memory, and zeros that have none
         M = M.clone()
-    L, V = M.new_empty_strided(*plan.values), M.new_empty_strided(*plan.vectors)
-    places = M.data_ptr(), L.data_ptr(), V.data_ptr()
-    if plan.short or torch.get_num_threads() == 1:
-        status = plan.kernel(*places, 0, plan.batch, plan.n, 0)
+        place = M.data_ptr()
+    L, V = M.new_empty_strided(*values), M.new_empty_strided(*vectors)
+    if short or torch.get_num_threads() == 1:
+        status = kernel(place, L.data_ptr(), V.data_ptr(), 0, batch, n, 0)
     else:
-        status = threads.share(plan.kernel, places, plan.batch, plan.unit, (plan.n,))
+        status = threads.share(kernel, (place, L.data_ptr(), V.data_ptr()), batch, unit, (n,))
     if status:
         raise LinAlgError("not finite, or no convergence")
     return L, V
@@ -88,7 +90,7 @@ class _Plan(NamedTuple):
     # contiguous: torch's own layout.
     values: tuple[tuple[int, ...], tuple[int, ...]]
     vectors: tuple[tuple[int, ...], tuple[int, ...]]
-    kernel: Callable[[int, int, int, int, int, int, int], int]
+    kernel: Callable[..., int]
     unit: int  # the kernel takes so many matrices at a time
     short: bool  # not worth a second thread
 
@@ -103,20 +105,20 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
     if not square or not _exist_for(shape[-1], shape.numel(), dtype):
         return None
     n, batch = shape[-1], shape[:-2].numel()
-    solvers = kernels.eigensolvers(dtype)
     single = dtype == torch.float32
     unit = 16 if single else 8
     blocks = -(-batch // unit)
     side_by_side = blocks * (1.5 + 0.02 * n**2 + 1.35e-3 * n**3)  # microseconds, as is what follows
     divided = batch * (4 + 0.15 * n + (6e-3 if single else 8e-3) * n**2 + (8e-5 if single else 1.8e-4) * n**3)
     if n <= 4:
-        kernel, microseconds = solvers.jacobi, blocks * 0.6
+        name, microseconds = "by_jacobi", blocks * 0.6
     elif n <= _SIDE_BY_SIDE and side_by_side <= divided:
-        kernel, microseconds = solvers.lanes, side_by_side
+        name, microseconds = "side_by_side", side_by_side
     else:
-        kernel, microseconds, unit = solvers.divided, divided, 1
+        name, microseconds, unit = "divided", divided, 1
     strides = _strides(shape)
     values = tuple(shape[:-1]), (*(stride // n for stride in strides[:-2]), 1)
+    kernel = kernels.kernel("eigh", name, dtype)
     return _Plan(n, batch, values, (tuple(shape), strides), kernel, unit, microseconds < _PARALLEL)
 
 
