@@ -342,7 +342,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def trained_accuracy(norm, seed: int, steps: int = 200) -> float:
-    """Accuracy on held-out digits after training; nan where the loss was not finite or the layer gave up."""
+    """Accuracy on held-out digits after training; nan where the loss or a weight was not finite."""
     torch.manual_seed(seed)
     images, labels = digits()
     net = nn.Sequential(
@@ -374,7 +374,7 @@ NORMS = {
     "batch norm": nn.BatchNorm2d,
     "iternorm": lambda channels: IterativeNorm(channels, group_size=16),
     "cholesky": dbn(group_size=16, whitening="cholesky"),
-    **{name: dbn(group_size=16, gradient=name) for name in ("exact", "taylor", "clip", "power_iteration", "pi")},
+    **{name: dbn(group_size=16, gradient=name) for name in ("exact", "taylor", "clip", "power_iteration")},
 }
 
 
@@ -383,8 +383,7 @@ NORMS = {
 def test_a_small_network_learns_digits_from_five_seeds(name, record_property):
     """The first layer has 9 inputs and 16 channels: its covariance has seven eigenvalues that are zero."""
     found = [trained_accuracy(NORMS[name], seed) for seed in SEEDS]
-    bar = 0.2 if name == "pi" else 0.9  # the paper's PI does not converge where eigenvalues are close: it trains, badly
-    learned = sum(accuracy > bar for accuracy in found)
+    learned = sum(accuracy > 0.9 for accuracy in found)
     record_property("learned", f"{learned} of {len(found)}")
     print(f"{name}: {learned} of {len(found)}, accuracies {[round(a, 3) for a in found]}")
     assert learned == len(found)
@@ -392,7 +391,10 @@ def test_a_small_network_learns_digits_from_five_seeds(name, record_property):
 
 @pytest.mark.slow
 def test_with_the_plain_gradient_of_torch_it_does_not():
-    """Next to ε the seven zeros are ties, and 1/(λ_i − λ_j) is what it is: the failure that the paper begins with."""
+    """Next to ε the seven zeros are ties, and 1/(λ_i − λ_j) is what it is: the failure that the paper begins with.
+
+    (Its power iteration alone, "pi", does not converge there, and trains badly or not at all.)
+    """
     assert all(math.isnan(trained_accuracy(dbn(group_size=16, gradient="svd"), seed)) for seed in SEEDS)
 
 
