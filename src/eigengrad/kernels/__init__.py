@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ class Function(enum.IntEnum):
 
 
 @functools.cache
-def kernel(module: str, name: str, dtype: torch.dtype) -> Callable[..., int]:
+def kernel(module: str, name: str, dtype: torch.dtype) -> Callable[..., Any]:
     """A kernel from one of the modules here for numbers of a type, loaded or compiled when it is first needed."""
     from .compiled import entry
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,42 +100,12 @@ class BlasPasses:
         return x - mean.view(1, -1, *[1] * (x.ndim - 2)) if self.far else x
 
 
-class _Kernels(NamedTuple):
-    """The kernels for one type, and the bytes of a vector."""
-
-    number: Any
-    vector: int
-    pivots: Callable[..., None]
-    moments: Callable[..., int]
-    mean_and_covariance: Callable[..., None]
-    inverse_root: Callable[..., None]
-    forward_weights: Callable[..., None]
-    mix: Callable[..., int]
-    products_and_sums: Callable[..., None]
-    inverse_root_gradient: Callable[..., None]
-    backward_weights: Callable[..., None]
-
-
 @functools.cache
-def _load(dtype: torch.dtype) -> _Kernels:
-    """The kernels for ``dtype``, loaded when they are first needed."""
-    import numpy as np
+def _vector_bytes() -> int:
+    """How wide the kernels' vectors are on this CPU."""
+    from ..kernels import vectors
 
-    from ..kernels import channel_mixing, moments, vectors, whitening
-
-    return _Kernels(
-        np.float32(0) if dtype == torch.float32 else np.float64(0),
-        vectors.BYTES,
-        moments.pivots,
-        moments.moments,
-        whitening.mean_and_covariance,
-        whitening.inverse_root,
-        whitening.forward_weights,
-        channel_mixing.mix,
-        whitening.products_and_sums,
-        whitening.inverse_root_gradient,
-        whitening.backward_weights,
-    )
+    return vectors.BYTES
 
 
 class KernelPasses:
@@ -151,17 +121,16 @@ class KernelPasses:
     _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
 
     def __init__(self, shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> None:
-        self.kernels, self.dtype, size = _load(dtype), dtype, dtype.itemsize
+        self.dtype, size, width = dtype, dtype.itemsize, _vector_bytes() // dtype.itemsize
         self.groups, self.d = groups, shape[1] // groups
         channels, positions = shape[1], math.prod(shape[2:])
         self.points, self.fast = shape[0] * positions, fast or positions == 1
         self.shape = self.points, channels, positions, int(self.fast), self.d
         rows = -(-self.d // 4) * 4
-        self.span = _span(self.d, self.kernels.vector // size) if self.fast else 1
+        self.span = _span(self.d, width) if self.fast else 1
         tile = self.span * rows * size  # bytes for one point
         self.summed = _length(self.points, (1 << 17) // tile, 256)
         self.mixed = _length(self.points, (1 << 16) // tile, 64)
-        width = self.kernels.vector // size
         whole = not self.fast and positions % width == 0 and self.d == rows
         self.tiles = shape[0] * -(-positions // self.mixed) if whole else -(-self.points // self.mixed)
         streamable = whole or (self.fast and channels % width == 0 and self.span * self.d % width == 0)
@@ -175,50 +144,50 @@ class KernelPasses:
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (C,), in float64, and covariance (groups, d, d)."""
-        C, k = self.groups * self.d, self.kernels
+        C = self.groups * self.d
         pivots, mean = _empty(C, dtype=torch.float64), _empty(C, dtype=torch.float64)
         cov = _empty(self.groups, self.d, self.d, dtype=self.dtype)
-        k.pivots(k.number, x.data_ptr(), *self.shape[:4], pivots.data_ptr())
+        self._kernel("moments", "pivots")(x.data_ptr(), *self.shape[:4], pivots.data_ptr())
         totals = self._sum(x, x, pivots)
-        k.mean_and_covariance(
-            k.number, totals.data_ptr(), self.slabs, pivots.data_ptr(), self.points, C, self.d, mean.data_ptr(),
+        self._kernel("whitening", "mean_and_covariance")(
+            totals.data_ptr(), self.slabs, pivots.data_ptr(), self.points, C, self.d, mean.data_ptr(),
             cov.data_ptr(),
         )  # fmt: skip
         return mean, cov
 
     def inverse_root(self, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """S = (M + εI)^(−½) from the eigenpairs of M."""
-        S, rows, k = _empty(V.shape, dtype=self.dtype), V.mT.contiguous(), self.kernels
-        k.inverse_root(k.number, L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d, S.data_ptr())
+        S, rows = _empty(V.shape, dtype=self.dtype), V.mT.contiguous()
+        self._kernel("whitening", "inverse_root")(L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d, S.data_ptr())
         return S
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
-        k, S, weight, bias = self.kernels, S.contiguous(), self._plain(weight), self._plain(bias)
+        S, weight, bias = S.contiguous(), self._plain(weight), self._plain(bias)
         packed = _empty(self.weights, dtype=self.dtype)
         offsets = _empty(self.offsets, dtype=self.dtype)
-        k.forward_weights(
-            k.number, S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
+        self._kernel("whitening", "forward_weights")(
+            S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
             packed.data_ptr(), offsets.data_ptr(),
         )  # fmt: skip
         return self._mix(x, None, mean, packed, offsets)
 
     def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(groups, d, d), (C,) and (C,)."""
-        C, k, S = self.groups * self.d, self.kernels, S.contiguous()
+        C, S = self.groups * self.d, S.contiguous()
         totals = self._sum(dy.contiguous(memory_format=memory_format(x)), x, mean)
         G, sums, slopes = torch.empty_like(S), _empty(C, dtype=self.dtype), _empty(C, dtype=self.dtype)
-        k.products_and_sums(
-            k.number, totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
+        self._kernel("whitening", "products_and_sums")(
+            totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
             sums.data_ptr(), slopes.data_ptr(),
         )  # fmt: skip
         return G, sums, slopes
 
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
-        gM, rows, k, weight = torch.empty_like(G), V.mT.contiguous(), self.kernels, self._plain(weight)
-        k.inverse_root_gradient(
-            k.number, G.data_ptr(), _address(weight), L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d,
+        gM, rows, weight = torch.empty_like(G), V.mT.contiguous(), self._plain(weight)
+        self._kernel("whitening", "inverse_root_gradient")(
+            G.data_ptr(), _address(weight), L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d,
             gM.data_ptr(),
         )  # fmt: skip
         return gM
@@ -227,11 +196,11 @@ class KernelPasses:
         self, dy: Tensor, x: Tensor, S: Tensor, gM: Tensor, weight: Tensor | None, sums: Tensor, mean: Tensor, m: int
     ) -> Tensor:
         """The gradient of ``x``, in its layout."""
-        k, S, gM, weight = self.kernels, S.contiguous(), gM.contiguous(), self._plain(weight)
+        S, gM, weight = S.contiguous(), gM.contiguous(), self._plain(weight)
         packed = _empty(2 * self.weights, dtype=self.dtype)
         offsets = _empty(self.offsets, dtype=self.dtype)
-        k.backward_weights(
-            k.number, S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), mean.data_ptr(), m,
+        self._kernel("whitening", "backward_weights")(
+            S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), mean.data_ptr(), m,
             self.groups, self.d, packed.data_ptr(), offsets.data_ptr(),
         )  # fmt: skip
         return self._mix(dy.contiguous(memory_format=memory_format(x)), x, mean, packed, offsets)
@@ -241,17 +210,20 @@ class KernelPasses:
         totals = _empty(self.slabs, self.totals, dtype=torch.float64)
         arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
         sizes = self.slabs, self.summed, self.span
-        self._run(self.kernels.moments, arguments, self.slabs, sizes, 1 if left is right else 2)
+        self._run(self._kernel("moments", "moments"), arguments, self.slabs, sizes, 1 if left is right else 2)
         return totals
 
     def _mix(self, first: Tensor, second: Tensor | None, centre: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
         y = huge_pages.empty_like(first)
         maps = first.data_ptr(), _address(second), centre.data_ptr(), *self.shape
         arguments = *maps, weights.data_ptr(), offsets.data_ptr(), y.data_ptr()
-        streamed = self.streamed and y.data_ptr() % self.kernels.vector == 0
+        streamed = self.streamed and y.data_ptr() % _vector_bytes() == 0
         sizes = self.mixed, self.span, int(streamed)
-        self._run(self.kernels.mix, arguments, self.tiles, sizes, 1 if second is None else 2)
+        self._run(self._kernel("channel_mixing", "mix"), arguments, self.tiles, sizes, 1 if second is None else 2)
         return y
+
+    def _kernel(self, module: str, name: str) -> Callable[..., Any]:
+        return kernels.kernel(module, name, self.dtype)
 
     def _plain(self, parameter: Tensor | None) -> Tensor | None:
         """γ or β as the kernels read it."""
@@ -263,12 +235,11 @@ class KernelPasses:
         self, kernel: Callable[..., int], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], maps: int
     ) -> None:
         """A kernel over ``count`` parts of the points, on as many threads as its work is worth."""
-        number, elements = self.kernels.number, self.points * self.groups * self.d
-        microseconds = maps * elements * (0.2 + 0.01 * self.d) * 1e-3
+        microseconds = maps * self.points * self.groups * self.d * (0.2 + 0.01 * self.d) * 1e-3
         if microseconds < self._PARALLEL:
-            kernel(number, *arguments, 0, count, *sizes, 0)
+            kernel(*arguments, 0, count, *sizes, 0)
         else:
-            threads.share(kernel, (number, *arguments), count, 1, sizes)
+            threads.share(kernel, arguments, count, 1, sizes)
 
 
 @functools.lru_cache(maxsize=1024)
