@@ -251,10 +251,13 @@ def test_compiling_leaves_the_collector_as_it_was(enabled):
         gc.enable() if before else gc.disable()
 
 
-def test_numba_is_not_imported_before_it_is_needed():
+def test_numba_and_the_layers_are_not_imported_before_they_are_needed():
     script = """
         import sys
         import eigengrad as eg
+        assert "eigengrad.nn" not in sys.modules
+        assert eg.nn.DecorrelatedBatchNorm2d.__name__ in eg.nn.__all__
+        assert not hasattr(eg, "layers")
         assert "numba" not in sys.modules
         assert "eigengrad.kernels.vectors" not in sys.modules
     """

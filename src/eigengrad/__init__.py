@@ -1,5 +1,9 @@
 """eigengrad: eigendecomposition that you can train through."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .diagnostics import GradientMonitor, SpectrumReport, spectrum_report
 from .eigh import eigh
 from .errors import ConvergenceError, DomainError, GaugeError, NonFiniteError
@@ -18,6 +22,9 @@ from .matrix_functions import (
 )
 from .power_iteration import power_iteration
 from .svd import svd
+
+if TYPE_CHECKING:
+    from . import nn
 
 __version__ = "0.1.0"
 
@@ -46,9 +53,19 @@ __all__ = [
     "matrix_sqrt",
     "newton_schulz_inv_sqrt",
     "newton_schulz_sqrt",
+    "nn",
     "polar",
     "power_iteration",
     "procrustes",
     "spectrum_report",
     "svd",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``eigengrad.nn``, imported when it is first asked for: those who need no layer do not wait for them."""
+    if name == "nn":
+        import importlib
+
+        return importlib.import_module(".nn", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
