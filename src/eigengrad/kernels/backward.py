@@ -45,11 +45,8 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
         return None
     L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous().resolve_neg()
     gA = torch.empty(V.shape, dtype=V.dtype, device="cpu")
-    places, options, batch = (
-        (rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()),
-        (n, function.value),
-        L.numel() // n,
-    )
+    places = rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()
+    options, batch = (n, function.value), L.numel() // n
     _run("pull_through_function", V.dtype, places, options, batch, _side_by_side(V), 0.5 + 1.3e-3 * n**3)
     return gA
 
