@@ -68,6 +68,10 @@ def folder(tmp_path_factory):
     return folder
 
 
+def trained_weights(run):
+    return torch.load(run / "last.pt", weights_only=True)["modules"]["model"]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_two_processes_have_the_curve_of_one(method, folder, tmp_path):
     alone = train(CONFIG.replace(**METHODS[method]), tmp_path, progress=False)
@@ -79,15 +83,20 @@ def test_two_processes_have_the_curve_of_one(method, folder, tmp_path):
     assert (other.curves["train_loss"], other.best_error) == (together.curves["train_loss"], together.best_error)
 
 
+def test_the_weights_are_those_of_an_ordinary_model(folder, tmp_path):
+    train(CONFIG, tmp_path, progress=False)
+    alone, together = (trained_weights(place) for place in (tmp_path, folder / "taylor"))
+    assert alone.keys() == together.keys()
+    for name, value in alone.items():
+        torch.testing.assert_close(together[name], value, rtol=1e-3, atol=1e-4)
+
+
 def test_in_double_precision_a_whole_training_is_the_same(folder, tmp_path):
     alone, together = train(WHOLE, tmp_path, progress=False), Result.load(folder / "whole")
     assert alone.curves["train_loss"][-1] < 0.1 * alone.curves["train_loss"][0]  # it has learned something
     for name in ("train_loss", "train_error", "test_loss", "test_error"):
         assert together.curves[name] == pytest.approx(alone.curves[name], rel=1e-9), name
-    one, two = (
-        torch.load(place / "last.pt", weights_only=True)["modules"]["model"] for place in (tmp_path, folder / "whole")
-    )
-    assert one.keys() == two.keys()  # nothing of what holds the processes together is in the weights
+    one, two = trained_weights(tmp_path), trained_weights(folder / "whole")
     for name, value in one.items():
         assert value.dtype in (torch.float64, torch.int64), name
         torch.testing.assert_close(two[name], value, rtol=1e-9, atol=1e-9)
@@ -137,8 +146,8 @@ def test_a_run_of_two_processes_is_not_gone_on_with_by_one(folder, tmp_path):
         train(CONFIG, tmp_path, progress=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_synchronised_batch_norm_is_batch_norm_on_its_own(dtype, tmp_path):
+@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(torch.float32, 1e-4, 1e-5), (torch.float64, 1e-12, 1e-13)])
+def test_the_synchronised_batch_norm_is_batch_norm_on_its_own(dtype, rtol, atol, tmp_path):
     x = torch.randn(6, 4, 5, 5, dtype=dtype) * 3 + 2
     plain = nn.BatchNorm2d(4, dtype=dtype)
     nn.init.normal_(plain.weight)
@@ -150,8 +159,7 @@ def test_the_synchronised_batch_norm_is_batch_norm_on_its_own(dtype, tmp_path):
         for norm, points in ((plain, expected), (synchronised, got)):
             (norm(points) * weights).sum().backward()
         torch.testing.assert_close(synchronised(x), plain(x))
-        room = 10 * torch.finfo(dtype).eps ** 0.75
-        torch.testing.assert_close(got.grad, expected.grad, rtol=10 * room, atol=room)
+        torch.testing.assert_close(got.grad, expected.grad, rtol=rtol, atol=atol)
         for name, value in plain.state_dict().items():
             torch.testing.assert_close(synchronised.state_dict()[name], value)
         torch.testing.assert_close(synchronised.eval()(x), plain.eval()(x))
