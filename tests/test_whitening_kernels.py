@@ -78,8 +78,9 @@ def assert_passes_are_right(passes: KernelPasses | BlasPasses, x: Tensor, groups
     X = points(x, groups)
     mu = X.mean(-1, keepdim=True)
     M = (X - mu) @ (X - mu).mT / m
-    mean, cov = passes.statistics(x)
+    mean, rounded, cov = passes.statistics(x)
     assert error(mean, mu.flatten()) < tolerance
+    assert torch.equal(rounded, mean.to(x.dtype))
     assert (cov - M).abs().max() < tolerance * M.abs().max()
 
     S = root(M)
@@ -147,7 +148,7 @@ def test_a_mean_of_a_thousand_deviations_costs_no_digits(d, layout):
 def test_a_first_point_far_off_is_no_pivot():
     x = features(64, 8, 16, 16, dtype=F32)
     x[0, :, 0, 0] = 1e5
-    _, cov = kernel_passes(x, 2).statistics(x)
+    _, _, cov = kernel_passes(x, 2).statistics(x)
     X = points(x, 2)
     X = X - X.mean(-1, keepdim=True)
     assert error(cov, X @ X.mT / X.shape[-1]) < 1e-6
@@ -157,13 +158,13 @@ def test_a_first_point_far_off_is_no_pivot():
 
 
 def everything(passes: KernelPasses, x: Tensor, dy: Tensor) -> list[Tensor]:
-    mean, cov = passes.statistics(x)
+    mean, rounded, cov = passes.statistics(x)
     L, V = torch.linalg.eigh(cov)
     S = passes.inverse_root(L, V, EPS)
     G, sums, slopes = passes.sums(dy, x, S, mean)
     gM = passes.inverse_root_gradient(G, None, L, V, EPS)
     y, dx = passes.whiten(x, S, None, None, mean), passes.gradient(dy, x, S, gM, None, sums, mean, 77)
-    return [mean, cov, S, y, G, sums, slopes, gM, dx]
+    return [mean, rounded, cov, S, y, G, sums, slopes, gM, dx]
 
 
 @pytest.fixture
@@ -246,7 +247,7 @@ def test_memory_on_huge_pages_is_memory(size):
 def test_the_root_and_its_gradient(d, dtype):
     x = features(50, 3 * d, dtype=dtype)
     passes = kernel_passes(x, 3)
-    _, cov = passes.statistics(x)
+    _, _, cov = passes.statistics(x)
     L, V = torch.linalg.eigh(cov)
     S = passes.inverse_root(L, V, EPS)
     assert torch.equal(S, S.mT)

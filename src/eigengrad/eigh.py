@@ -98,7 +98,9 @@ _TRIANGLES = {"L": "L", "l": "L", "U": "U", "u": "U"}
 def decompose(function: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor]:
     """The eigenpairs as constants, for a caller with a derivative of its own."""
     if not transforming():
-        return solvers.eigh(A.detach(), "L", solvers.resolve(driver), check_finite, function)
+        A = A.detach()
+        found = solvers.eigh_at_once(A) if driver is None and nothing_between(A) else None
+        return found or solvers.eigh(A, "L", solvers.resolve(driver), check_finite, function)
     result = eigh(A.detach(), gradient="mask", driver=driver, check_finite=check_finite)
     return result.eigenvalues, result.eigenvectors
 

@@ -32,7 +32,7 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
     rows = V.mT.contiguous()
     by_rows = gV.is_contiguous()
     gV = gV if by_rows else gV.mT.contiguous()
-    gA = torch.empty(V.shape, dtype=V.dtype, device="cpu")
+    gA = L.new_empty(V.shape)
     places = rows.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()
     _run("pull_through_rule", V.dtype, places, (n, rule.value, one, two), batch, _side_by_side(V), 0.5 + 1e-3 * n**3)
     return gA
@@ -44,7 +44,7 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
     if n > _LARGEST or L.numel() == 0:
         return None
     L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous().resolve_neg()
-    gA = torch.empty(V.shape, dtype=V.dtype, device="cpu")
+    gA = L.new_empty(V.shape)
     places = rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()
     options, batch = (n, function.value), L.numel() // n
     _run("pull_through_function", V.dtype, places, options, batch, _side_by_side(V), 0.5 + 1.3e-3 * n**3)

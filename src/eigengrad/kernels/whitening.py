@@ -55,17 +55,18 @@ def _sum_at(blocks: int, i: int) -> int:
 
 @compiled
 def mean_and_covariance(
-    number: Any, totals: int, slabs: int, pivots: int, points: int, C: int, d: int, mean: int, covariance: int
+    number: Any, totals: int, slabs: int, points: int, C: int, d: int, mean: int, rounded_mean: int, covariance: int
 ) -> None:
-    """From the totals of a map with itself, taken relative to the pivots."""
-    size, blocks = totals_size(d), rounded(d, 4) // 4
-    sums, centre, means = _joined(totals, slabs, C // d * size), doubles_at(pivots, C), doubles_at(mean, C)
-    result = array_at(lanes_of(number), covariance, C * d)
+    """From the totals of a map with itself, taken relative to the pivots, which are where the mean will be."""
+    lanes, size, blocks = lanes_of(number), totals_size(d), rounded(d, 4) // 4
+    sums, means = _joined(totals, slabs, C // d * size), doubles_at(mean, C)
+    short, result = array_at(lanes, rounded_mean, C), array_at(lanes, covariance, C * d)
     for group in range(C // d):
         start, first = group * size, group * d
         for i in range(d):
             shift = sums[start + _sum_at(blocks, i)] / points
-            means[first + i] = centre[first + i] + shift
+            means[first + i] += shift
+            short[first + i] = means[first + i]
             for j in range(i + 1):
                 other = sums[start + _sum_at(blocks, j)] / points
                 entry = sums[start + _product_at(blocks, j, i)] / points - shift * other

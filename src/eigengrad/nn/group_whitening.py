@@ -118,12 +118,13 @@ class _GroupWhiten(Function):
     ) -> Any:
         points = widen(x)
         passes = passes_over(points, groups)
-        mean, cov = passes.statistics(points)
+        mean, rounded, cov = passes.statistics(points)
         count = x.numel() // max(x.shape[1], 1)
         if process_group is not None:
             column = mean.view(groups, x.shape[1] // groups, 1)
             column, common, count = merge_moments(column, cov.to(mean.dtype), count, process_group)
             mean, cov = column.flatten(), common.to(cov.dtype)
+            rounded = mean.to(cov.dtype)
         if root_eps is not None and isinstance(passes, KernelPasses):
             ctx.L, ctx.V = decompose("whitening, covariance of the features", cov, None, None)
             ctx.S = S = passes.inverse_root(ctx.L, ctx.V, root_eps)
@@ -137,7 +138,6 @@ class _GroupWhiten(Function):
         ctx.save_for_backward(x, weight, bias, mean)
         ctx.passes, ctx.count, ctx.groups = passes, count, groups
         ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
-        rounded = mean.to(cov.dtype)
         ctx.mark_non_differentiable(rounded, cov)
         ctx.set_materialize_grads(False)
         return _of_type(output, x), rounded, cov, count

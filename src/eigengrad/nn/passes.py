@@ -24,9 +24,6 @@ from .layout import Layout, channels_fast, memory_format
 
 __all__ = ["BlasPasses", "KernelPasses", "passes_over"]
 
-#: Kernels work in main memory, whatever the default device.
-_empty = functools.partial(torch.empty, device="cpu")
-
 
 def passes_over(x: Tensor, groups: int) -> BlasPasses | KernelPasses:
     """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
@@ -48,8 +45,8 @@ class BlasPasses:
         self.layout, self.far = Layout.of(x, groups), True
         self.column = groups, x.shape[1] // groups, 1
 
-    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (C,) and covariance (groups, d, d)."""
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean (C,), the same in the type of ``x``, and covariance (groups, d, d)."""
         count = max(x.numel() // max(x.shape[1], 1), 1)
         mean = x.sum([0, *range(2, x.ndim)]) / count
         column = mean.view(self.column)
@@ -58,9 +55,9 @@ class BlasPasses:
             variance = torch.diagonal(cov, dim1=-2, dim2=-1)
             self.far = bool((column.squeeze(-1) ** 2 > self._FAR * variance).any())
             if not self.far:
-                return mean, cov
+                return mean, mean, cov
         centred = self._centred(x, mean)
-        return mean, self.layout.sum_products(centred, centred) / count
+        return mean, mean, self.layout.sum_products(centred, centred) / count
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
@@ -142,41 +139,39 @@ class KernelPasses:
         fits = max(4, self._TOTALS // self.totals)
         self.slabs = max(1, min(self._SLABS, work, fits, -(-self.points // self.summed)))
 
-    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (C,), in float64, and covariance (groups, d, d)."""
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean (C,) in float64, the same in the type of ``x``, and covariance (groups, d, d)."""
         C = self.groups * self.d
-        pivots, mean = _empty(C, dtype=torch.float64), _empty(C, dtype=torch.float64)
-        cov = _empty(self.groups, self.d, self.d, dtype=self.dtype)
-        self._kernel("moments", "pivots")(x.data_ptr(), *self.shape[:4], pivots.data_ptr())
-        totals = self._sum(x, x, pivots)
+        mean, rounded = x.new_empty(C, dtype=torch.float64), x.new_empty(C)
+        cov = x.new_empty(self.groups, self.d, self.d)
+        self._kernel("moments", "pivots")(x.data_ptr(), *self.shape[:4], mean.data_ptr())
+        totals = self._sum(x, x, mean)
         self._kernel("whitening", "mean_and_covariance")(
-            totals.data_ptr(), self.slabs, pivots.data_ptr(), self.points, C, self.d, mean.data_ptr(),
-            cov.data_ptr(),
-        )  # fmt: skip
-        return mean, cov
+            totals.data_ptr(), self.slabs, self.points, C, self.d, mean.data_ptr(), rounded.data_ptr(), cov.data_ptr()
+        )
+        return mean, rounded, cov
 
     def inverse_root(self, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """S = (M + εI)^(−½) from the eigenpairs of M."""
-        S, rows = _empty(V.shape, dtype=self.dtype), V.mT.contiguous()
+        S, rows = L.new_empty(V.shape), V.mT.contiguous()
         self._kernel("whitening", "inverse_root")(L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d, S.data_ptr())
         return S
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
         S, weight, bias = S.contiguous(), self._plain(weight), self._plain(bias)
-        packed = _empty(self.weights, dtype=self.dtype)
-        offsets = _empty(self.offsets, dtype=self.dtype)
+        packed = S.new_empty(self.weights + self.offsets)
+        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weights * self.dtype.itemsize
         self._kernel("whitening", "forward_weights")(
-            S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
-            packed.data_ptr(), offsets.data_ptr(),
-        )  # fmt: skip
-        return self._mix(x, None, mean, packed, offsets)
+            S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d, weights, offsets
+        )
+        return self._mix(x, None, mean, weights, offsets)
 
     def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(groups, d, d), (C,) and (C,)."""
         C, S = self.groups * self.d, S.contiguous()
         totals = self._sum(dy.contiguous(memory_format=memory_format(x)), x, mean)
-        G, sums, slopes = torch.empty_like(S), _empty(C, dtype=self.dtype), _empty(C, dtype=self.dtype)
+        G, sums, slopes = torch.empty_like(S), S.new_empty(C), S.new_empty(C)
         self._kernel("whitening", "products_and_sums")(
             totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
             sums.data_ptr(), slopes.data_ptr(),
@@ -197,26 +192,26 @@ class KernelPasses:
     ) -> Tensor:
         """The gradient of ``x``, in its layout."""
         S, gM, weight = S.contiguous(), gM.contiguous(), self._plain(weight)
-        packed = _empty(2 * self.weights, dtype=self.dtype)
-        offsets = _empty(self.offsets, dtype=self.dtype)
+        packed = S.new_empty(2 * self.weights + self.offsets)
+        weights, offsets = packed.data_ptr(), packed.data_ptr() + 2 * self.weights * self.dtype.itemsize
         self._kernel("whitening", "backward_weights")(
             S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), mean.data_ptr(), m,
-            self.groups, self.d, packed.data_ptr(), offsets.data_ptr(),
+            self.groups, self.d, weights, offsets,
         )  # fmt: skip
-        return self._mix(dy.contiguous(memory_format=memory_format(x)), x, mean, packed, offsets)
+        return self._mix(dy.contiguous(memory_format=memory_format(x)), x, mean, weights, offsets)
 
     def _sum(self, left: Tensor, right: Tensor, centre: Tensor) -> Tensor:
         """The totals of :mod:`eigengrad.kernels.moments`, a row a slab."""
-        totals = _empty(self.slabs, self.totals, dtype=torch.float64)
+        totals = centre.new_empty(self.slabs, self.totals)
         arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
         sizes = self.slabs, self.summed, self.span
         self._run(self._kernel("moments", "moments"), arguments, self.slabs, sizes, 1 if left is right else 2)
         return totals
 
-    def _mix(self, first: Tensor, second: Tensor | None, centre: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
+    def _mix(self, first: Tensor, second: Tensor | None, centre: Tensor, weights: int, offsets: int) -> Tensor:
         y = huge_pages.empty_like(first)
         maps = first.data_ptr(), _address(second), centre.data_ptr(), *self.shape
-        arguments = *maps, weights.data_ptr(), offsets.data_ptr(), y.data_ptr()
+        arguments = *maps, weights, offsets, y.data_ptr()
         streamed = self.streamed and y.data_ptr() % _vector_bytes() == 0
         sizes = self.mixed, self.span, int(streamed)
         self._run(self._kernel("channel_mixing", "mix"), arguments, self.tiles, sizes, 1 if second is None else 2)

@@ -89,9 +89,9 @@ class _Moments:
         self.count = positions * (1 if per_sample else samples)
         self.points = self.view(map_, dtype)
         self.passes = passes_over(self.points, self.own * groups)
-        self.centre, covariance = self.passes.statistics(self.points)
+        self.centre, mean, covariance = self.passes.statistics(self.points)
         d = channels // groups
-        self.mean = self.centre.to(dtype).view(self.own, groups, d, 1).requires_grad_()
+        self.mean = mean.view(self.own, groups, d, 1).requires_grad_()
         self.covariance = covariance.view(self.own, groups, d, d).requires_grad_()
 
     def view(self, map_: Tensor, dtype: torch.dtype) -> Tensor:

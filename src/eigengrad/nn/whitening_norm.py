@@ -170,11 +170,11 @@ class WhiteningNorm(nn.Module):
         running, moments, batches = self.running_mean, self.running_covariance, self.num_batches_tracked
         if running is None or moments is None or batches is None:
             return
-        with torch.no_grad():
-            batches.add_(1)
-            share = 1.0 / batches if self.momentum is None else self.momentum
-            running.lerp_(mean.to(running.dtype), _weight(share, running))
-            moments.lerp_(covariance.to(moments.dtype), _weight(share, moments))
+        batches.add_(1)
+        share = 1.0 / batches if self.momentum is None else self.momentum
+        for average, new in ((running, mean), (moments, covariance)):
+            weight = share.to(average.dtype) if isinstance(share, Tensor) else share
+            average.lerp_(new if new.dtype is average.dtype else new.to(average.dtype), weight)
 
     def _synchronised(self) -> bool:
         wanted = self.process_group is not None
@@ -250,7 +250,3 @@ def _grouping(owner: str, features: int, size: int | None, groups: int | None) -
         divisors = [n for n in range(1, features + 1) if features % n == 0]
         raise ValueError(f"{owner}: {name}={part} does not divide num_features={features}; what does: {divisors}")
     return (part, features // part) if name == "group_size" else (features // part, part)
-
-
-def _weight(share: float | Tensor, like: Tensor) -> float | Tensor:
-    return share.to(like.dtype) if isinstance(share, Tensor) else share
