@@ -1,0 +1,140 @@
+"""A few threads of our own, for kernels that release the interpreter's lock, where torch's cannot be joined.
+
+Any thread may call at any time, and a forked child starts with fresh threads. A sleeping thread takes some 50 µs to
+wake. So work is not dealt out but taken, part by part (:mod:`.parts`): the caller begins at once, and a worker that
+comes late finds the less to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+__all__ = ["run"]
+
+_PATIENCE = 3000  # looks at what is missing before falling asleep, some 100 µs
+
+
+class _Task:
+    """One call for a worker, unless the caller is done before one comes to it."""
+
+    __slots__ = ("arguments", "done", "error", "finished", "kernel", "ledger", "taker")
+
+    def __init__(self, kernel: Callable[..., int], arguments: tuple[Any, ...], ledger: array[int]) -> None:
+        self.kernel, self.arguments = kernel, arguments
+        self.ledger = ledger  # whose address is among the arguments: a late worker still looks into it
+        self.taker: dict[None, int] = {}
+        self.error: BaseException | None = None
+        self.finished = False
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def take(self) -> bool:
+        """Whether it belongs to this thread, which it does from now on if it was nobody's."""
+        me = threading.get_ident()
+        return self.taker.setdefault(None, me) == me  # one step, which no interruption can cut in two
+
+    def run(self) -> None:
+        if not self.take():
+            return
+        try:
+            self.kernel(*self.arguments)
+        except BaseException as error:  # reaches the caller, not the worker's end
+            self.error = error
+        self.finished = True
+        self.done.release()
+
+
+def _wait(tasks: Sequence[_Task]) -> None:
+    """Until no other thread works on any of them, or will: they use the caller's memory. Interruptions come after."""
+    interruption: BaseException | None = None
+    waiting = True
+    while waiting:
+        try:
+            for task in tasks:
+                while not task.finished and not task.take():
+                    task.done.acquire()
+            waiting = False
+        except BaseException as error:  # Ctrl-C
+            interruption = error
+    if interruption is not None:
+        raise interruption
+
+
+class _Pool:
+    """Threads that wait for tasks; as many as were ever needed at once by one caller."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.size = 0
+        self.growing = threading.Lock()
+
+    def grow(self, size: int) -> None:
+        with self.growing, contextlib.suppress(RuntimeError):  # no more threads to be had: the caller works alone
+            while self.size < size:
+                threading.Thread(target=self._work, name="eigengrad", daemon=True).start()
+                self.size += 1
+
+    def _work(self) -> None:
+        while True:
+            self.tasks.get().run()
+
+
+_pool = _Pool()
+
+
+def _forget_threads() -> None:
+    """After a fork the child has none of the parent's threads."""
+    global _pool
+    _pool = _Pool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def run(kernel: Callable[..., int], arguments: Sequence[Any], count: int, size: int, others: int) -> int:
+    """The kernel by the caller and ``others`` more threads, on ``count`` things in parts of ``size``.
+
+    Args:
+        kernel: takes its parts from a ledger, whose address is its last argument: see :mod:`.parts`.
+        arguments: all but the ledger.
+
+    Returns:
+        The union of the results of all parts.
+    """
+    ledger = array("q", (0, 0, 0, size))
+    address, _ = ledger.buffer_info()
+    pool = _pool
+    if pool.size < others:
+        pool.grow(others)
+    call = (*arguments, address)
+    tasks = [_Task(kernel, call, ledger) for _ in range(others)]
+    try:
+        for task in tasks:
+            pool.tasks.put(task)
+        kernel(*call)
+        if not _finished()(address, count, _PATIENCE):
+            _wait(tasks)
+    except BaseException:
+        ledger[0] = count  # nobody takes any more
+        _wait(tasks)
+        raise
+    for task in tasks:
+        task.take()  # what no worker has come to yet is off
+        if task.error is not None:
+            raise task.error
+    return ledger[2]
+
+
+@functools.cache
+def _finished() -> Callable[[int, int, int], bool]:
+    from .parts import finished
+
+    return finished
