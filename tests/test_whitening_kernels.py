@@ -160,10 +160,10 @@ def test_a_first_point_far_off_is_no_pivot():
 def everything(passes: KernelPasses, x: Tensor, dy: Tensor) -> list[Tensor]:
     mean, rounded, cov = passes.statistics(x)
     L, V = torch.linalg.eigh(cov)
-    S = passes.inverse_root(L, V, EPS)
+    S, y = passes.whiten_by_root(x, L, V, EPS, None, None, mean)
     G, sums, slopes = passes.sums(dy, x, S, mean)
     gM = passes.inverse_root_gradient(G, None, L, V, EPS)
-    y, dx = passes.whiten(x, S, None, None, mean), passes.gradient(dy, x, S, gM, None, sums, mean, 77)
+    dx = passes.gradient(dy, x, S, gM, None, sums, mean, 77)
     return [mean, rounded, cov, S, y, G, sums, slopes, gM, dx]
 
 
@@ -247,9 +247,9 @@ def test_memory_on_huge_pages_is_memory(size):
 def test_the_root_and_its_gradient(d, dtype):
     x = features(50, 3 * d, dtype=dtype)
     passes = kernel_passes(x, 3)
-    _, _, cov = passes.statistics(x)
+    mean, _, cov = passes.statistics(x)
     L, V = torch.linalg.eigh(cov)
-    S = passes.inverse_root(L, V, EPS)
+    S, _ = passes.whiten_by_root(x, L, V, EPS, None, None, mean)
     assert torch.equal(S, S.mT)
     assert error(S, root(cov.double())) < 10 * TOLERANCE[dtype]
     G = torch.randn(3, d, d, generator=torch.Generator().manual_seed(3), dtype=F64)
@@ -259,6 +259,26 @@ def test_the_root_and_its_gradient(d, dtype):
         expected = root_gradient(cov.double(), gS)
         got = passes.inverse_root_gradient(G.to(dtype), None if gamma is None else gamma.to(dtype), L, V, EPS)
         assert error(got, expected) < 10 * TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("affine", [False, True], ids=["plain", "affine"])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
+@pytest.mark.parametrize("d", SIZES)
+def test_what_is_between_two_passes_is_the_same_in_one_call_and_in_several(d, dtype, affine):
+    x, dy = features(40, 3 * d, 2, 3, dtype=dtype), features(40, 3 * d, 2, 3, dtype=dtype, seed=5)
+    weight, bias = torch.linspace(0.5, 2, 6 * d, dtype=dtype).view(2, -1) if affine else (None, None)
+    passes = kernel_passes(x, 3)
+    mean, _, cov = passes.statistics(x)
+    L, V = torch.linalg.eigh(cov)
+    S, y = passes.whiten_by_root(x, L, V, EPS, weight, bias, mean)
+    assert torch.equal(y, passes.whiten(x, S, weight, bias, mean))
+    G, sums, slopes = passes.sums(dy, x, S, mean)
+    gM = passes.inverse_root_gradient(G, weight, L, V, EPS)
+    dx = passes.gradient(dy, x, S, gM, weight, sums, mean, 240)
+    for one, several in zip(
+        passes.gradient_by_root(dy, x, S, L, V, EPS, weight, mean), (dx, slopes, sums), strict=True
+    ):
+        assert torch.equal(one, several)
 
 
 # The layer ------------------------------------------------------------------------------------------------------------

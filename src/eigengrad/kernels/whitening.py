@@ -24,10 +24,12 @@ from .vectors import lanes_of, width
 __all__ = [
     "backward_weights",
     "forward_weights",
+    "gradient_by_root",
     "inverse_root",
     "inverse_root_gradient",
     "mean_and_covariance",
     "products_and_sums",
+    "whiten_by_root",
 ]
 
 
@@ -222,3 +224,24 @@ def backward_weights(
             packed[place + 4 * (rows + j)] = b
             total += a * (s[k] / points) + b * (means[k] - matrices.dtype.type(means[k]))
         shifts[c // d * rows + i] = -total
+
+
+@compiled
+def whiten_by_root(
+    number: Any, L: int, V: int, eps: float, weight: int, bias: int, mean: int, groups: int, d: int, S: int,
+    weights: int, offsets: int,
+) -> None:  # fmt: skip
+    """All that is between the two passes of the forward direction, the eigenpairs given."""
+    inverse_root(number, L, V, eps, groups, d, S)
+    forward_weights(number, S, weight, bias, mean, groups, d, weights, offsets)
+
+
+@compiled
+def gradient_by_root(
+    number: Any, totals: int, slabs: int, mean: int, S: int, weight: int, L: int, V: int, eps: float, points: int,
+    groups: int, d: int, G: int, gM: int, sums: int, weight_gradient: int, weights: int, offsets: int,
+) -> None:  # fmt: skip
+    """All that is between the two passes of the backward direction."""
+    products_and_sums(number, totals, slabs, mean, S, groups * d, d, G, sums, weight_gradient)
+    inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
+    backward_weights(number, S, gM, weight, sums, mean, points, groups, d, weights, offsets)

@@ -127,14 +127,14 @@ class _GroupWhiten(Function):
             rounded = mean.to(cov.dtype)
         if root_eps is not None and isinstance(passes, KernelPasses):
             ctx.L, ctx.V = decompose("whitening, covariance of the features", cov, None, None)
-            ctx.S = S = passes.inverse_root(ctx.L, ctx.V, root_eps)
+            ctx.S, output = passes.whiten_by_root(points, ctx.L, ctx.V, root_eps, weight, bias, mean)
         elif any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
             ctx.leaf = cov.detach().requires_grad_()
             with torch.enable_grad(), inner_graph():
-                ctx.S = S = whitening(ctx.leaf)
+                ctx.S = whitening(ctx.leaf)
+            output = passes.whiten(points, ctx.S.detach(), weight, bias, mean)
         else:
-            S = whitening(cov)
-        output = passes.whiten(points, S.detach(), weight, bias, mean)
+            output = passes.whiten(points, whitening(cov), weight, bias, mean)
         ctx.save_for_backward(x, weight, bias, mean)
         ctx.passes, ctx.count, ctx.groups = passes, count, groups
         ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
@@ -162,13 +162,29 @@ def _of_type(a: Tensor, b: Tensor) -> Tensor:
 def _gradients(
     ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, gy: Tensor
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    S, passes = ctx.S.detach(), ctx.passes
     points, dy = widen(x), widen(gy).resolve_neg()
-    G, sums, g_weight = passes.sums(dy, points, S, mean)
-    g_weight = None if weight is None else _of_type(g_weight, weight)
-    g_bias = None if bias is None else _of_type(sums, bias)
+    dx: Tensor | None
+    if hasattr(ctx, "V") and ctx.needs_input_grad[0] and ctx.process_group is None:
+        found = ctx.passes.gradient_by_root(dy, points, ctx.S, ctx.L, ctx.V, ctx.root_eps, weight, mean)
+        dx, g_weight, g_bias = found
+    else:
+        dx, g_weight, g_bias = _step_by_step(ctx, points, dy, weight, mean)
+    return (
+        None if dx is None else _of_type(dx, x),
+        None if weight is None else _of_type(g_weight, weight),
+        None if bias is None else _of_type(g_bias, bias),
+    )
+
+
+def _step_by_step(
+    ctx: Any, points: Tensor, dy: Tensor, weight: Tensor | None, mean: Tensor
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The same for any S(M), and where other processes have points too."""
+    S, passes = ctx.S.detach(), ctx.passes
+    G, g_bias, g_weight = passes.sums(dy, points, S, mean)
     if not ctx.needs_input_grad[0]:
         return None, g_weight, g_bias
+    sums = g_bias
     if ctx.process_group is not None:  # M and μ belong to all processes, γ and β to this one's loss
         G, sums = all_reduce_sum(G, ctx.process_group), all_reduce_sum(sums, ctx.process_group)
     if hasattr(ctx, "V"):
@@ -177,7 +193,7 @@ def _gradients(
         gS = G if weight is None else weight.view(ctx.groups, -1, 1) * G
         (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
     dx = passes.gradient(dy, points, S, gM, weight, sums, mean, max(ctx.count, 1))
-    return _of_type(dx, x), g_weight, g_bias
+    return dx, g_weight, g_bias
 
 
 def _recomposed(

@@ -151,11 +151,18 @@ class KernelPasses:
         )
         return mean, rounded, cov
 
-    def inverse_root(self, L: Tensor, V: Tensor, eps: float) -> Tensor:
-        """S = (M + εI)^(−½) from the eigenpairs of M."""
-        S, rows = L.new_empty(V.shape), V.mT.contiguous()
-        self._kernel("whitening", "inverse_root")(L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d, S.data_ptr())
-        return S
+    def whiten_by_root(
+        self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
+        S, rows, weight, bias = L.new_empty(V.shape), V.mT.contiguous(), self._plain(weight), self._plain(bias)
+        packed = L.new_empty(self.weights + self.offsets)
+        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weights * self.dtype.itemsize
+        self._kernel("whitening", "whiten_by_root")(
+            L.data_ptr(), rows.data_ptr(), eps, _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
+            S.data_ptr(), weights, offsets,
+        )  # fmt: skip
+        return S, self._mix(x, None, mean, weights, offsets)
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
@@ -177,6 +184,25 @@ class KernelPasses:
             sums.data_ptr(), slopes.data_ptr(),
         )  # fmt: skip
         return G, sums, slopes
+
+    def gradient_by_root(
+        self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
+        dy, rows, weight = dy.contiguous(memory_format=memory_format(x)), V.mT.contiguous(), self._plain(weight)
+        totals = self._sum(dy, x, mean)
+        C, count = self.groups * self.d, S.numel()
+        slopes, sums = S.new_empty(C), S.new_empty(C)
+        packed = S.new_empty(2 * self.weights + self.offsets + 2 * count)
+        weights, size = packed.data_ptr(), self.dtype.itemsize
+        offsets = weights + 2 * self.weights * size
+        G = offsets + self.offsets * size
+        self._kernel("whitening", "gradient_by_root")(
+            totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), _address(weight), L.data_ptr(),
+            rows.data_ptr(), eps, self.points, self.groups, self.d, G, G + count * size, sums.data_ptr(),
+            slopes.data_ptr(), weights, offsets,
+        )  # fmt: skip
+        return self._mix(dy, x, mean, weights, offsets), slopes, sums
 
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
