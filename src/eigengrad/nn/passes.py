@@ -231,7 +231,8 @@ class KernelPasses:
         totals = centre.new_empty(self.slabs, self.totals)
         arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
         sizes = self.slabs, self.summed, self.span
-        self._run(self._kernel("moments", "moments"), arguments, self.slabs, sizes, 1 if left is right else 2)
+        nanoseconds = (0.06 + 0.01 * self.d) * (1 if left is right else 2)
+        self._run(self._kernel("moments", "moments"), arguments, self.slabs, sizes, nanoseconds)
         return totals
 
     def _mix(self, first: Tensor, second: Tensor | None, centre: Tensor, weights: int, offsets: int) -> Tensor:
@@ -240,7 +241,8 @@ class KernelPasses:
         arguments = *maps, weights, offsets, y.data_ptr()
         streamed = self.streamed and y.data_ptr() % _vector_bytes() == 0
         sizes = self.mixed, self.span, int(streamed)
-        self._run(self._kernel("channel_mixing", "mix"), arguments, self.tiles, sizes, 1 if second is None else 2)
+        nanoseconds = (0.12 + 0.009 * self.d) * (1 if second is None else 2)
+        self._run(self._kernel("channel_mixing", "mix"), arguments, self.tiles, sizes, nanoseconds)
         return y
 
     def _kernel(self, module: str, name: str) -> Callable[..., Any]:
@@ -253,11 +255,10 @@ class KernelPasses:
         return parameter.detach().to(self.dtype).contiguous()
 
     def _run(
-        self, kernel: Callable[..., int], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], maps: int
+        self, kernel: Callable[..., int], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], cost: float
     ) -> None:
-        """A kernel over ``count`` parts of the points, on as many threads as its work is worth."""
-        microseconds = maps * self.points * self.groups * self.d * (0.2 + 0.01 * self.d) * 1e-3
-        if microseconds < self._PARALLEL:
+        """A kernel over ``count`` parts of the points, on several threads where ``cost`` nanoseconds a value pay."""
+        if self.points * self.groups * self.d * cost * 1e-3 < self._PARALLEL:
             kernel(*arguments, 0, count, *sizes, 0)
         else:
             threads.share(kernel, arguments, count, 1, sizes)
