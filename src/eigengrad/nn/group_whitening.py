@@ -64,8 +64,9 @@ def group_whiten(
     with full_precision(x):
         if not is_concrete(x) or forward_mode() or torch.is_inference_mode_enabled():
             return _composed(x, weight, bias, groups, whitening, process_group)
-        arguments = (dense(x), weight, bias, groups, whitening, process_group, root_eps)
-        return Whitened(*_bare_apply(_GroupWhiten)(*arguments))
+        statistics: list[Any] = []  # constants, which need not come out of the function as its results
+        arguments = (dense(x), weight, bias, groups, whitening, process_group, root_eps, statistics)
+        return Whitened(_bare_apply(_GroupWhiten)(*arguments), *statistics)
 
 
 def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
@@ -115,6 +116,7 @@ class _GroupWhiten(Function):
         whitening: Callable[[Tensor], Tensor],
         process_group: Any,
         root_eps: float | None,
+        statistics: list[Any],
     ) -> Any:
         points = widen(x)
         passes = passes_over(points, groups)
@@ -138,14 +140,14 @@ class _GroupWhiten(Function):
         ctx.save_for_backward(x, weight, bias, mean)
         ctx.passes, ctx.count, ctx.groups = passes, count, groups
         ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
-        ctx.mark_non_differentiable(rounded, cov)
         ctx.set_materialize_grads(False)
-        return _of_type(output, x), rounded, cov, count
+        statistics += rounded, cov, count
+        return _of_type(output, x)
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor | None, *_: None) -> Any:
+    def backward(ctx: Any, gy: Tensor | None) -> Any:
         x, weight, bias, mean = ctx.saved_tensors
-        nothing = (None, None, None, None)
+        nothing = (None, None, None, None, None)
         if gy is None:
             return (None, None, None, *nothing)
         with full_precision(x):

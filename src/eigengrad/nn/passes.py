@@ -155,7 +155,7 @@ class KernelPasses:
         self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
     ) -> tuple[Tensor, Tensor]:
         """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
-        S, rows, weight, bias = L.new_empty(V.shape), V.mT.contiguous(), self._plain(weight), self._plain(bias)
+        S, rows, weight, bias = L.new_empty(V.shape), self._by_columns(V), self._plain(weight), self._plain(bias)
         packed = L.new_empty(self.weights + self.offsets)
         weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weights * self.dtype.itemsize
         self._kernel("whitening", "whiten_by_root")(
@@ -189,7 +189,7 @@ class KernelPasses:
         self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
-        dy, rows, weight = dy.contiguous(memory_format=memory_format(x)), V.mT.contiguous(), self._plain(weight)
+        dy, rows, weight = dy.contiguous(memory_format=memory_format(x)), self._by_columns(V), self._plain(weight)
         totals = self._sum(dy, x, mean)
         C, count = self.groups * self.d, S.numel()
         slopes, sums = S.new_empty(C), S.new_empty(C)
@@ -206,7 +206,7 @@ class KernelPasses:
 
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
-        gM, rows, weight = torch.empty_like(G), V.mT.contiguous(), self._plain(weight)
+        gM, rows, weight = torch.empty_like(G), self._by_columns(V), self._plain(weight)
         self._kernel("whitening", "inverse_root_gradient")(
             G.data_ptr(), _address(weight), L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d,
             gM.data_ptr(),
@@ -247,6 +247,10 @@ class KernelPasses:
 
     def _kernel(self, module: str, name: str) -> Callable[..., Any]:
         return kernels.kernel(module, name, self.dtype)
+
+    def _by_columns(self, V: Tensor) -> Tensor:
+        """A tensor that has the columns of ``V`` one after the other in memory: mostly ``V`` itself."""
+        return V if V.stride() == (self.d * self.d, 1, self.d) else V.mT.contiguous()
 
     def _plain(self, parameter: Tensor | None) -> Tensor | None:
         """γ or β as the kernels read it."""
