@@ -1,6 +1,4 @@
-"""Kernels on several threads: every part of the work is done once, errors and interruptions wait for the others."""
-
-from __future__ import annotations
+"""The kernels' own threads: every part of the work is done once, errors and interruptions wait for the others."""
 
 import os
 import signal
@@ -8,20 +6,17 @@ import sys
 import threading
 import time
 from array import array
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("numba")
-
 import eigengrad as eg
-from eigengrad.kernels import pool, threads
-from eigengrad.kernels.compiled import compiled, entry
-from eigengrad.kernels.parts import first_part, next_part
+from eigengrad.kernels import parts, threads
 from eigengrad.solvers import batched
 from eigengrad.testing import decomposition_errors
+
+pytest.importorskip("numba")
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sends signals")
 
@@ -34,20 +29,6 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def own_threads(two_threads, monkeypatch):
-    """Ours and not torch's, as in a forked child."""
-    monkeypatch.setattr(threads, "_forked", True)
-
-
-@pytest.fixture(params=["torch's threads", "own threads"])
-def either_threads(request, two_threads):
-    if request.param == "own threads":
-        request.getfixturevalue("own_threads")
-    elif threads._by_the_team() is None:
-        pytest.skip("torch has no threads of OpenMP")
-
-
 def spread(n, dtype=torch.float32):
     """A batch that is worth a second thread."""
     batch = 64
@@ -57,7 +38,7 @@ def spread(n, dtype=torch.float32):
     return A @ A.mT
 
 
-@pytest.mark.usefixtures("either_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_many_threads_at_once_get_their_own_results():
     batches = [spread(8), spread(4), spread(40), spread(8, torch.float64)]
     expected = [batched.eigh(A, "L") for A in batches]
@@ -98,14 +79,14 @@ def in_parts(work):
     """A kernel in Python: ``work(begin, end)`` on parts of its range."""
 
     def kernel(first, last, ledger):
-        begin, end = first_part(ledger, first, last)
+        begin, end = parts.first_part(ledger, first, last)
         while begin < end:
-            begin, end = next_part(ledger, begin, end, last, work(begin, end) or 0)
+            begin, end = parts.next_part(ledger, begin, end, last, work(begin, end) or 0)
 
     return kernel
 
 
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("count", "unit"), [(1, 1), (2, 1), (7, 16), (33, 16), (1000, 1), (1000, 16)])
 def test_every_part_is_done_once_and_begins_at_a_multiple_of_its_unit(count, unit):
     done = []
@@ -116,14 +97,14 @@ def test_every_part_is_done_once_and_begins_at_a_multiple_of_its_unit(count, uni
     assert all(begin % unit == 0 for begin, _ in done)
 
 
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_the_results_of_all_parts_are_united():
     assert threads.share(in_parts(lambda begin, end: 0), (), 64, 1) == 0
     assert threads.share(in_parts(lambda begin, end: begin == 4), (), 64, 1) == 1
     assert threads.share(in_parts(lambda begin, end: (begin == 4) + 2 * (end == 64)), (), 64, 1) == 3
 
 
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_a_worker_takes_parts_too():
     workers = set()
     threads.share(in_parts(lambda begin, end: workers.add(threading.get_ident()) or time.sleep(0.02)), (), 16, 1)
@@ -148,12 +129,12 @@ def test_who_gets_no_part_reads_nothing():
     assert channel_mixing.mix(number, gone, 0, gone, *shape, gone, gone, gone, 0, count, 64, 1, 0, ledger) == 0
 
 
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_parts_are_done_when_no_thread_can_be_started(monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(pool, "_pool", pool._Pool())
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done = []
     threads.share(in_parts(lambda begin, end: done.append((end - begin, threading.get_ident()))), (), 100, 1)
@@ -161,9 +142,9 @@ def test_parts_are_done_when_no_thread_can_be_started(monkeypatch):
     assert {ident for _, ident in done} == {threading.get_ident()}
 
 
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_parts_are_done_when_all_workers_are_busy(monkeypatch):
-    monkeypatch.setattr(pool, "_pool", pool._Pool())
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     release, started = threading.Event(), threading.Barrier(3)
 
     def stuck(begin, end):
@@ -184,7 +165,7 @@ def test_parts_are_done_when_all_workers_are_busy(monkeypatch):
         blocked.join()
 
 
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("who", ["the caller", "a worker"])
 def test_an_error_in_any_part_arrives_when_no_thread_is_at_work_any_more(who):
     caller, both, ended = threading.get_ident(), threading.Barrier(2), []
@@ -205,7 +186,7 @@ def test_an_error_in_any_part_arrives_when_no_thread_is_at_work_any_more(who):
 
 
 @linux
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_an_interruption_arrives_when_no_thread_is_at_work_any_more():
     caller, running, ended = threading.get_ident(), threading.Event(), []
 
@@ -225,7 +206,7 @@ def test_an_interruption_arrives_when_no_thread_is_at_work_any_more():
 
 
 @linux
-@pytest.mark.usefixtures("own_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_denormal_arithmetic_is_restored_in_every_thread():
     A = spread(4)
     batched.eigh(A, "L")
@@ -243,47 +224,6 @@ def test_denormal_arithmetic_is_restored_in_every_thread():
     assert list(kept.values()) == [True, True]
 
 
-@linux
-@pytest.mark.usefixtures("two_threads")
-def test_denormal_arithmetic_is_restored_in_the_threads_of_torch():
-    batched.eigh(spread(4), "L")
-    tiny = torch.full((1 << 20,), 1e-40)
-    assert bool((tiny * 0.5 > 0).all())
-
-
-@linux
-@pytest.mark.usefixtures("two_threads")
-def test_kernels_join_the_threads_of_torch(monkeypatch):
-    from eigengrad.kernels import openmp
-
-    called, team = [], openmp.team()
-    assert team is not None
-    monkeypatch.setattr(openmp, "team", lambda: lambda *call: called.append(call) or team(*call))
-    A = spread(4)
-    assert torch.equal(
-        eg.eigh(A).eigenvectors, batched._decompose(A, batched._plan(A.shape, A.dtype)._replace(short=True))[1]
-    )
-    assert [call[2:] for call in called] == [(0, 0)]
-
-
-@compiled
-def out_of_memory(number: Any, first: int, last: int, ledger: int) -> int:
-    begin, end = first_part(ledger, first, last)
-    while begin < end:
-        if begin == 4:
-            raise MemoryError
-        begin, end = next_part(ledger, begin, end, last, 0)
-    return 0
-
-
-@linux
-@pytest.mark.usefixtures("either_threads")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_kernel_that_stops_is_an_error():
-    with pytest.raises(MemoryError):
-        threads.share(entry(out_of_memory, "float32"), (), 8, 1)
-
-
 class Decompositions(torch.utils.data.Dataset):
     """Each item is decomposed where it is loaded."""
 
@@ -298,7 +238,7 @@ class Decompositions(torch.utils.data.Dataset):
         return self.A[index], L, V
 
 
-@pytest.mark.usefixtures("either_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_of_a_data_loader(method):
     A = spread(4)

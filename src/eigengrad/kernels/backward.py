@@ -14,7 +14,7 @@ from . import Function, Rule, kernel, threads
 __all__ = ["function_pullback", "rule_pullback"]
 
 _LARGEST = 32  # up to this n the products are done in lanes too
-_PARALLEL = 30.0  # microseconds of work from which a second thread pays
+_PARALLEL = 200.0  # microseconds of work from which a second thread pays
 
 
 def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:

@@ -24,13 +24,14 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-__all__ = ["Entry", "compiled", "entry", "inlined", "inner"]
+__all__ = ["compiled", "entry", "inlined", "inner"]
 
 _OPTIONS: Any = {
     "nogil": True,
     "error_model": "numpy",
     "boundscheck": False,
     "fastmath": {"contract", "nsz"},
+    "no_cfunc_wrapper": True,
 }
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -49,23 +50,16 @@ def compiled(kernel: Kernel) -> Kernel:
 
 def inner(kernel: Kernel) -> Kernel:
     """Compile a function that only kernels call: they contain it, so that it is not kept, and Python has no way in."""
-    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(kernel)
+    return njit(no_cpython_wrapper=True, **_OPTIONS)(kernel)
 
 
 def inlined(kernel: Kernel) -> Kernel:
     """Compile a function as a part of its only caller: by itself first, a large one would take as long again."""
-    return njit(inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(kernel)
-
-
-class Entry(functools.partial[Any]):
-    """A kernel for numbers of one type, as Python calls it, and as C does."""
-
-    address: int  #: of the C function
-    signature: tuple[Any, ...]  #: the numba types of its arguments; the first is that of the number
+    return njit(inline="always", no_cpython_wrapper=True, **_OPTIONS)(kernel)
 
 
 @functools.cache
-def entry(kernel: Any, number: str) -> Entry:
+def entry(kernel: Any, number: str) -> Callable[..., Any]:
     """A compiled kernel for numbers of one type: what Python calls, but for the half microsecond of finding out which.
 
     Args:
@@ -76,11 +70,7 @@ def entry(kernel: Any, number: str) -> Entry:
     annotations = kernel.py_func.__annotations__
     signature = tuple(kinds[annotations[name]] for name in inspect.signature(kernel.py_func).parameters)
     kernel.compile(signature)
-    code = kernel.overloads[signature]
-    call = Entry(code.entry_point, 0.0)
-    call.address = code.library.get_pointer_to_function(code.fndesc.llvm_cfunc_wrapper_name)
-    call.signature = signature
-    return call
+    return functools.partial(kernel.overloads[signature].entry_point, 0.0)
 
 
 class _Cache(FunctionCache):

@@ -1,34 +1,108 @@
-"""A kernel on as many threads as torch has: on torch's own where they can be joined, else on a pool of ours.
+"""A few threads of our own for kernels that release the interpreter's lock.
 
 Not numba's ``parallel=True``: its OpenMP layer brings a second runtime beside torch's and kills forked children
-(DataLoader workers), and its workqueue refuses concurrent callers. Here any thread may call at any time,
-``torch.set_num_threads`` is respected, and a forked child, in which torch's threads are gone, has fresh ones.
+(DataLoader workers), and its workqueue refuses concurrent callers. Here any thread may call at any time, a forked
+child starts with fresh threads, and ``torch.set_num_threads`` is respected.
+
+A sleeping thread takes some 50 µs to wake. So work is not dealt out but taken, part by part (:mod:`.parts`): the caller
+begins at once, and a worker that comes late finds the less to do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import threading
+from array import array
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 import torch
 
-from . import pool
-
 __all__ = ["share"]
 
 _PARTS = 8  # for each thread: the fewer, the longer the last one is waited for
-_forked = False
+_PATIENCE = 3000  # looks at what is missing before falling asleep, some 100 µs
 
 
-def _remember_the_fork() -> None:
-    global _forked
-    _forked = True
+class _Task:
+    """One call for a worker, unless the caller is done before one comes to it."""
+
+    __slots__ = ("arguments", "done", "error", "finished", "kernel", "ledger", "taker")
+
+    def __init__(self, kernel: Callable[..., int], arguments: tuple[Any, ...], ledger: array[int]) -> None:
+        self.kernel, self.arguments = kernel, arguments
+        self.ledger = ledger  # whose address is among the arguments: a late worker still looks into it
+        self.taker: dict[None, int] = {}
+        self.error: BaseException | None = None
+        self.finished = False
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def take(self) -> bool:
+        """Whether it belongs to this thread, which it does from now on if it was nobody's."""
+        me = threading.get_ident()
+        return self.taker.setdefault(None, me) == me  # one step, which no interruption can cut in two
+
+    def run(self) -> None:
+        if not self.take():
+            return
+        try:
+            self.kernel(*self.arguments)
+        except BaseException as error:  # reaches the caller, not the worker's end
+            self.error = error
+        self.finished = True
+        self.done.release()
+
+
+def _wait(tasks: Sequence[_Task]) -> None:
+    """Until no other thread works on any of them, or will: they use the caller's memory. Interruptions come after."""
+    interruption: BaseException | None = None
+    waiting = True
+    while waiting:
+        try:
+            for task in tasks:
+                while not task.finished and not task.take():
+                    task.done.acquire()
+            waiting = False
+        except BaseException as error:  # Ctrl-C
+            interruption = error
+    if interruption is not None:
+        raise interruption
+
+
+class _Pool:
+    """Threads that wait for tasks; as many as were ever needed at once by one caller."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.size = 0
+        self.growing = threading.Lock()
+
+    def grow(self, size: int) -> None:
+        with self.growing, contextlib.suppress(RuntimeError):  # no more threads to be had: the caller works alone
+            while self.size < size:
+                threading.Thread(target=self._work, name="eigengrad", daemon=True).start()
+                self.size += 1
+
+    def _work(self) -> None:
+        while True:
+            self.tasks.get().run()
+
+
+_pool = _Pool()
+
+
+def _forget_threads() -> None:
+    """After a fork the child has none of the parent's threads."""
+    global _pool
+    _pool = _Pool()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_remember_the_fork)
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def share(
@@ -47,17 +121,34 @@ def share(
     """
     units = -(-count // unit)
     others = min(torch.get_num_threads(), units) - 1
-    call = (*arguments, 0, count, *options)
     if others < 1:
-        return kernel(*call, 0)
-    size = max(1, units // (_PARTS * (others + 1))) * unit
-    run = None if _forked else _by_the_team()
-    return pool.run(kernel, call, count, size, others) if run is None else run(kernel, call, count, size)
+        return kernel(*arguments, 0, count, *options, 0)
+    ledger = array("q", (0, 0, 0, max(1, units // (_PARTS * (others + 1))) * unit))
+    address, _ = ledger.buffer_info()
+    pool = _pool
+    if pool.size < others:
+        pool.grow(others)
+    call = (*arguments, 0, count, *options, address)
+    tasks = [_Task(kernel, call, ledger) for _ in range(others)]
+    try:
+        for task in tasks:
+            pool.tasks.put(task)
+        kernel(*call)
+        if not _finished()(address, count, _PATIENCE):
+            _wait(tasks)
+    except BaseException:
+        ledger[0] = count  # nobody takes any more
+        _wait(tasks)
+        raise
+    for task in tasks:
+        task.take()  # what no worker has come to yet is off
+        if task.error is not None:
+            raise task.error
+    return ledger[2]
 
 
 @functools.cache
-def _by_the_team() -> Callable[..., int] | None:
-    """:func:`.openmp.run`, where torch has such threads."""
-    from . import openmp
+def _finished() -> Callable[[int, int, int], bool]:
+    from .parts import finished
 
-    return openmp.run if openmp.team() is not None else None
+    return finished

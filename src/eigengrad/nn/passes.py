@@ -114,7 +114,7 @@ class KernelPasses:
 
     _SLABS = 16  # at most so many threads share a sum
     _TOTALS = 1 << 16  # at most so many partial sums, unless there are fewer than four slabs
-    _PARALLEL = 30.0  # microseconds of work from which a second thread pays
+    _PARALLEL = 150.0  # microseconds of work from which a second thread pays
     _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
 
     def __init__(self, shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> None:
@@ -135,7 +135,7 @@ class KernelPasses:
         self.weights, self.offsets = groups * rows * rows, groups * rows
         blocks = rows // 4
         self.totals = groups * (blocks + 1) * blocks * 16
-        work = self.points * channels * (self.d + 16) >> 20
+        work = self.points * channels * (self.d + 16) >> 21
         fits = max(4, self._TOTALS // self.totals)
         self.slabs = max(1, min(self._SLABS, work, fits, -(-self.points // self.summed)))
 

@@ -25,7 +25,7 @@ svd = lapack.svd
 _LARGEST = 512
 _ALONE = {torch.float32: 512, torch.float64: 448}  # a single larger matrix is faster on LAPACK's own threads
 _SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
-_PARALLEL = 30.0  # microseconds of work from which a second thread pays
+_PARALLEL = 200.0  # microseconds of work from which a second thread pays
 
 
 def suits(A: Tensor) -> bool:
