@@ -122,7 +122,8 @@ class Table10(Experiment):
                 "all of the interval does. On one CPU thread it is the time of the processor that is measured.",
                 "On the paper's GPU the convolutions take 53 ms or less of 122 ms (its GD-WCT), and the decompositions "
                 "the rest. On a CPU the convolutions take nearly all of the time of the network, whatever is between "
-                "them, so the methods are told apart by the steps alone.",
+                "them, so the methods are told apart by the steps alone, and by small pictures, which leave less to "
+                "convolve.",
                 "All groups are one batch of decompositions here, of content and style together.",
             ),
             time.perf_counter() - start,
