@@ -68,6 +68,15 @@ def test_a_sheet_has_a_row_for_each_and_says_what_failed(tmp_path):
     assert max(dark) < 0.4 * image.height
 
 
+def test_everything_that_table_10_times_can_be_called():
+    calls = table10.contestants(table10._SCALES["smoke"].config)
+    assert list(calls) == ["network", "small pictures", "steps", "steps and backward"]
+    for methods in calls.values():
+        assert list(methods) == [method.label for method in METHODS.values()]
+        for call in methods.values():
+            call()
+
+
 @pytest.mark.slow
 def test_they_run_at_the_smoke_scale(tmp_path):
     context = Context(tmp_path, jobs=1, threads=1)

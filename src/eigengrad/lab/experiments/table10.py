@@ -96,7 +96,7 @@ class Table10(Experiment):
             torch.set_num_threads(threads)
         config = size.config
         conditions = {
-            "picture": f"{config.image_size} px (small: {_small(config).image_size} px), batch 1",
+            "picture": f"{config.image_size} px (small: {_small_side(config)} px), batch 1",
             "network": f"width {config.width}, {4 * config.width // config.group_size} groups of {config.group_size}, "
             f"{config.blocks + 1} steps",
             "rounds": ", ".join(f"{times * size.rounds} ({part})" for part, times in _ROUNDS.items()),
@@ -141,7 +141,7 @@ def contestants(config: TranslationConfig) -> dict[str, dict[str, Callable[[], o
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(device)
 
-    sides = {"network": config.image_size, "small pictures": _small(config).image_size}
+    sides = {"network": config.image_size, "small pictures": _small_side(config)}
     pictures = {part: [draw(1, 3, side, side).tanh() for _ in range(2)] for part, side in sides.items()}
     channels, side = 4 * config.width, config.image_size // 4
     content = draw(1, channels, side, side)
@@ -160,8 +160,9 @@ def contestants(config: TranslationConfig) -> dict[str, dict[str, Callable[[], o
     return calls
 
 
-def _small(config: TranslationConfig) -> TranslationConfig:
-    return config.replace(image_size=round(_SMALL * config.image_size / 8) * 8)
+def _small_side(config: TranslationConfig) -> int:
+    """Of small pictures, which only the generator sees: critics may not be able to judge them."""
+    return round(_SMALL * config.image_size / 8) * 8
 
 
 @torch.no_grad()
