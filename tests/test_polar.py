@@ -156,6 +156,14 @@ def test_the_gradient_at_one_zero_singular_value_is_that_of_differences_on_its_b
     assert (gradient(polar_u, A, G) * E).sum().item() == pytest.approx(differences.item(), rel=1e-6)
 
 
+def test_two_singular_values_just_below_round_off_are_zero_together_too():
+    # σ₂ = σ₃ = 2 eps are zero to round-off, which is 3 eps here, but their sum is not.
+    A = torch.diag(torch.tensor([1.0, 2 * torch.finfo(F64).eps, 2 * torch.finfo(F64).eps], dtype=F64))
+    g, h = second(polar_u, A, randn(3, 3), randn(3, 3, seed=1))
+    assert g.abs().max() < 1e3
+    assert h.abs().max() < 1e3
+
+
 DEFICIENT = {
     "zero": torch.zeros(3, 3, dtype=F64),
     "two zeros": torch.diag(torch.tensor([2.0, 0.0, 0.0], dtype=F64)),

@@ -49,7 +49,7 @@ def polar(A: Tensor, *, driver: str | None = None, check_finite: bool | None = N
         wide = M.shape[-1] > M.shape[-2]
         tall = M.mH if wide else M
         P, sigma, Qh = decompose("polar", tall, driver, check_finite)
-        U: Tensor = run(_Polar, _PolarTransforms, tall, P, sigma, Qh)
+        U: Tensor = run(_Polar, _PolarTransforms, tall, P, _without_round_off(sigma, tall.shape[-2]), Qh)
         U = U.mH.resolve_conj() if wide else U
         H = precise_matmul(U.mH, M)
         H = (H + H.mH) * 0.5
@@ -83,6 +83,14 @@ def procrustes(A: Tensor, B: Tensor, *, driver: str | None = None, check_finite:
         # Q does not depend on the scale of either, but the product of two small or large ones leaves the range.
         X, Y = torch.broadcast_tensors(_unit_scale(widen(A)), _unit_scale(widen(B)))
         return polar(precise_matmul(X.mH, Y), driver=driver, check_finite=check_finite).U.to(A.dtype)
+
+
+def _without_round_off(sigma: Tensor, m: int) -> Tensor:
+    """Singular values, descending, of matrices with m ≥ n rows; what is zero to round-off is zero.
+
+    Each by itself: the sum of two that are just below round-off is above it.
+    """
+    return torch.where(sigma > sigma[..., :1] * (m * torch.finfo(sigma.dtype).eps), sigma, torch.zeros_like(sigma))
 
 
 def _unit_scale(A: Tensor) -> Tensor:
@@ -140,7 +148,7 @@ def _derivative(A: Tensor, U: Tensor, sigma: Tensor, Qh: Tensor, E: Tensor) -> T
 def _solve(H: Tensor, C: Tensor, sigma: Tensor, Qh: Tensor, lyapunov: bool) -> Tensor:
     """The solution X of H X + X H = C if ``lyapunov``, of X H = C otherwise, as a function of H and C.
 
-    H = Q diag(σ) Qᴴ. Where a divisor is zero to round-off, H determines nothing and X has no such component.
+    H = Q diag(σ) Qᴴ. Where a divisor is zero, H determines nothing and X has no such component.
     """
     X: Tensor = run(_Solve, _SolveTransforms, H, C, sigma, Qh, lyapunov)
     return X
@@ -150,8 +158,7 @@ class _Solve(Function):
     @staticmethod
     def forward(H: Tensor, C: Tensor, sigma: Tensor, Qh: Tensor, lyapunov: bool) -> Any:
         divisor = sigma.unsqueeze(-2) + sigma.unsqueeze(-1) if lyapunov else sigma.unsqueeze(-2)
-        zero = divisor <= sigma[..., :1, None] * (sigma.shape[-1] * torch.finfo(sigma.dtype).eps)
-        inverse = torch.where(zero, torch.zeros_like(divisor), 1.0 / divisor)
+        inverse = torch.where(divisor > 0, 1.0 / divisor, torch.zeros_like(divisor))
         X = (C @ Qh.mH) * inverse if not lyapunov else Qh.mH @ ((Qh @ C @ Qh.mH) * inverse)
         return X @ Qh
 
