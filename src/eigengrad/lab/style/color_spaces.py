@@ -36,10 +36,10 @@ def rgb_to_lab(rgb: Tensor) -> Tensor:
 
 def lab_to_rgb(lab: Tensor) -> Tensor:
     """The inverse of :func:`rgb_to_lab`. What no screen shows is outside 0 to 1: the curve goes on, odd about zero."""
-    from_lab = torch.linalg.inv(_matrix(TO_LAB, lab))
+    from_lab = _inverse(TO_LAB, lab)
     black = from_lab[:, :1] * 0.16 - 4 / 29
     xyz = _bent(torch.addmm(black, from_lab, lab), 2 / 29, 108 / 841, lambda x: x.add_(4 / 29).pow_(3))
-    linear = torch.linalg.inv(_matrix(TO_XYZ, lab)) @ xyz
+    linear = _inverse(TO_XYZ, lab) @ xyz
     return _bent(linear.abs(), 0.0031308, 12.92, lambda x: _power(x, 1 / 2.4).mul_(1.055)).copysign_(linear)
 
 
@@ -60,6 +60,12 @@ def _power(x: Tensor, exponent: float) -> Tensor:
 
 def _matrix(rows: tuple[tuple[float, ...], ...], like: Tensor) -> Tensor:
     return torch.tensor(rows, dtype=like.dtype, device=like.device)
+
+
+def _inverse(rows: tuple[tuple[float, ...], ...], like: Tensor) -> Tensor:
+    """Inverted in double precision: in single, it would be the largest of all errors on the way there and back."""
+    inverse: Tensor = torch.linalg.inv(torch.tensor(rows, dtype=torch.float64))
+    return inverse.to(like)
 
 
 @dataclass(frozen=True)
