@@ -123,7 +123,9 @@ def test_who_gets_no_part_reads_nothing():
         assert solve(number, gone, gone, gone, 0, count, 4, ledger) == 0
     assert pullbacks.pull_through_rule(number, *[gone] * 2, True, *[gone] * 3, 0, count, 4, 1, 9.0, 0.0, ledger) == 0
     assert pullbacks.pull_through_function(number, *[gone] * 4, 0, count, 4, 0, ledger) == 0
-    assert pullbacks.fill_bracket(number, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
+    assert pullbacks_alone.fill_bracket(number, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
+    assert pullbacks_alone.rule_alone(number, *[gone] * 2, True, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
+    assert pullbacks_alone.function_alone(number, *[gone] * 4, 0, count, 40, 0, ledger) == 0
     shape = 64, 8, 64, 0, 4
     assert moments.moments(number, gone, gone, gone, *shape, gone, 0, count, 1, 64, 1, ledger) == 0
     assert channel_mixing.mix(number, gone, 0, gone, *shape, gone, gone, gone, 0, count, 64, 1, 0, ledger) == 0
@@ -252,3 +254,50 @@ def test_workers_of_a_data_loader(method):
     for M, L, V in items:
         assert decomposition_errors(M[:50], L[:50], V[:50])[0].max() < 1e-5
         assert torch.equal(V, eg.eigh(M).eigenvectors)
+
+
+# Cores ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worker():
+    """A thread of the pool's kind, asleep."""
+    found = threads._Worker(threads.SimpleQueue())
+    found.start()
+    return found
+
+
+cores = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="there is one core, or no telling"
+)
+
+
+@cores
+def test_a_worker_is_kept_off_the_core_of_its_caller(worker):
+    allowed = os.sched_getaffinity(worker.native_id)
+    for core in allowed:
+        worker.keep_off(core)
+        assert os.sched_getaffinity(worker.native_id) == allowed - {core}
+    worker.keep_off(-1)
+    assert os.sched_getaffinity(worker.native_id) == allowed
+
+
+@cores
+def test_a_worker_stays_on_the_cores_that_it_is_given(worker):
+    """As ``taskset`` gives them, before or after it was kept off a core: also where that leaves only the caller's."""
+    one, other, *_ = sorted(os.sched_getaffinity(worker.native_id))
+    worker.keep_off(one)
+    os.sched_setaffinity(worker.native_id, {one})
+    for core in (one, other):
+        worker.keep_off(core)
+        assert os.sched_getaffinity(worker.native_id) == {one}
+
+
+@cores
+@pytest.mark.usefixtures("two_threads")
+def test_the_caller_itself_is_confined_to_no_core():
+    allowed = os.sched_getaffinity(0)
+    for _ in range(20):
+        threads.share(in_parts(lambda begin, end: None), (), 16, 1)
+    assert os.sched_getaffinity(0) == allowed
+    assert threads._pool.core in allowed

@@ -6,13 +6,19 @@ child starts with fresh threads, and ``torch.set_num_threads`` is respected.
 
 A sleeping thread takes some 50 µs to wake. So work is not dealt out but taken, part by part (:mod:`.parts`): the caller
 begins at once, and a worker that comes late finds the less to do.
+
+On a machine of few cores Linux often wakes a thread on the core of the one that woke it, although another is idle. That
+core is busy with the caller's own part, so the worker would come milliseconds late. Workers are therefore kept off the
+core that the caller is on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
+import sys
 import threading
 from array import array
 from collections.abc import Callable, Sequence
@@ -24,6 +30,7 @@ import torch
 __all__ = ["share"]
 
 _PARTS = 8  # for each thread: the fewer, the longer the last one is waited for
+_FEW = 7  # workers, at most, that are kept off the caller's core
 _PATIENCE = 3000  # looks at what is missing before falling asleep, some 100 µs
 
 
@@ -73,25 +80,67 @@ def _wait(tasks: Sequence[_Task]) -> None:
         raise interruption
 
 
+class _Worker(threading.Thread):
+    """A thread that waits for tasks."""
+
+    def __init__(self, tasks: SimpleQueue[_Task]) -> None:
+        super().__init__(name="eigengrad", daemon=True)
+        self.tasks = tasks
+        self.cores: set[int] = set()  # that it may be on,
+        self.others: set[int] | None = None  # and what it was last confined to
+
+    def run(self) -> None:
+        while True:
+            self.tasks.get().run()
+
+    def keep_off(self, core: int) -> None:
+        """Run on another core than this one, among those that it may be on."""
+        assert self.native_id is not None
+        now = os.sched_getaffinity(self.native_id)
+        if now != self.others:  # new, or somebody else has changed it: that is the choice then
+            self.cores = now
+        self.others = self.cores - {core} or self.cores
+        if self.others != now:
+            os.sched_setaffinity(self.native_id, self.others)
+
+
 class _Pool:
     """Threads that wait for tasks; as many as were ever needed at once by one caller."""
 
     def __init__(self) -> None:
         self.tasks: SimpleQueue[_Task] = SimpleQueue()
-        self.size = 0
+        self.workers: list[_Worker] = []
         self.growing = threading.Lock()
+        self.core = -1  # that the workers were last kept off
 
     def grow(self, size: int) -> None:
         with self.growing, contextlib.suppress(RuntimeError):  # no more threads to be had: the caller works alone
-            while self.size < size:
-                threading.Thread(target=self._work, name="eigengrad", daemon=True).start()
-                self.size += 1
+            while len(self.workers) < size:
+                worker = _Worker(self.tasks)
+                worker.start()
+                self.workers.append(worker)
+                self.core = -1
 
-    def _work(self) -> None:
-        while True:
-            self.tasks.get().run()
+    def make_way(self) -> None:
+        """Keep the workers off the core that the caller is on. Of many cores there is always another one idle."""
+        here = _core()
+        if here != self.core and len(self.workers) <= _FEW:
+            self.core = here
+            with contextlib.suppress(OSError):  # it is not allowed here
+                for worker in self.workers:
+                    worker.keep_off(here)
 
 
+def _find_core() -> Callable[[], int]:
+    """What tells the core that a thread is on, or else always the same."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            core: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
+            return core
+    return lambda: -1
+
+
+_core = _find_core()
 _pool = _Pool()
 
 
@@ -126,8 +175,9 @@ def share(
     ledger = array("q", (0, 0, 0, max(1, units // (_PARTS * (others + 1))) * unit))
     address, _ = ledger.buffer_info()
     pool = _pool
-    if pool.size < others:
+    if len(pool.workers) < others:
         pool.grow(others)
+    pool.make_way()
     call = (*arguments, 0, count, *options, address)
     tasks = [_Task(kernel, call, ledger) for _ in range(others)]
     try:
