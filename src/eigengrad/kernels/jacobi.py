@@ -27,6 +27,7 @@ from .vectors import (
     select,
     splat,
     store,
+    store_in_turns,
     suspend_denormals,
     transpose,
     unsigned_zero,
@@ -94,7 +95,7 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
     tiny, least = splat(lanes, 1e-30 if single else 1e-290), splat(lanes, 1e-11 if single else 1e-130)
     infinite = splat(lanes, np.inf)
     close = splat(lanes, 1e-15 if single else 1e-32)
-    block, pairs = aligned(lanes, 16 * W), aligned(lanes, 32 * W)
+    block, pairs = aligned(lanes, 16 * W), aligned(lanes, 16 * W)
     offsets = np.empty(W, np.int64)
     status = 0
     for begin in range(first, last, W):
@@ -200,9 +201,14 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
         _store_row(lanes, pairs, 4 * W, b0, b1, b2, b3)
         _store_row(lanes, pairs, 8 * W, c0, c1, c2, c3)
         _store_row(lanes, pairs, 12 * W, d0, d1, d2, d3)
-        store(pairs, 16 * W, a * back * again), store(pairs, 17 * W, b * back * again)
-        store(pairs, 18 * W, c * back * again), store(pairs, 19 * W, d * back * again)
-        _put(lanes, pairs, block, L, V, begin, count, n)
+        a, b, c, d = a * back * again, b * back * again, c * back * again, d * back * again
+        if n == 4 and count == W and W <= 16:
+            for j in range(0, 16, W):
+                transpose(lanes, pairs, j * W, W, V, begin * 16 + j, 16, W)
+            store_in_turns(L, begin * 4, a, b, c, d)
+            continue
+        store(block, 0, a), store(block, W, b), store(block, 2 * W, c), store(block, 3 * W, d)
+        _put(lanes, block, pairs, L, V, begin, count, n)
     return status
 
 
@@ -214,17 +220,13 @@ def _store_row(lanes: Any, pairs: Any, place: int, x0: Any, x1: Any, x2: Any, x3
 
 
 @inner
-def _put(lanes: Any, pairs: Any, spare: Any, L: Any, V: Any, begin: int, count: int, n: int) -> None:
-    """Empty the registers' block: 16 vectors of eigenvectors, then 4 of eigenvalues."""
+def _put(lanes: Any, values: Any, vectors: Any, L: Any, V: Any, begin: int, count: int, n: int) -> None:
+    """Empty the registers' blocks, number by number."""
     W = width(lanes)
-    if n == 4 and count == W and W <= 16:
-        for j in range(0, 16, W):
-            transpose(lanes, pairs, j * W, W, V, begin * 16 + j, 16, W)
-    else:
-        for w in range(count):
-            for k in range(n):
-                for i in range(n):
-                    V[(begin + w) * n * n + k * n + i] = pairs[(4 * k + i) * W + w]
     for w in range(count):
         for k in range(n):
-            L[(begin + w) * n + k] = pairs[(16 + k) * W + w]
+            for i in range(n):
+                V[(begin + w) * n * n + k * n + i] = vectors[(4 * k + i) * W + w]
+    for w in range(count):
+        for k in range(n):
+            L[(begin + w) * n + k] = values[k * W + w]

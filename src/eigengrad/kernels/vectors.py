@@ -499,6 +499,30 @@ def transpose(
 
 
 @intrinsic
+def store_in_turns(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """``array[index : index + 4·W]`` = a₀ b₀ c₀ d₀ a₁ b₁ …"""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, one, two, three, four = arguments
+        W = a.width
+
+        def alternate(x: Any, y: Any, run: int) -> Any:
+            """``run`` entries of x, as many of y, and so on."""
+            n = x.type.count
+            places = [k // (2 * run) * run + k % run + (n if k % (2 * run) >= run else 0) for k in range(2 * n)]
+            return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INDEX, 2 * n), places))
+
+        every = alternate(alternate(one, two, 1), alternate(three, four, 1), 2)
+        for k in range(0, 4 * W, W):
+            part = builder.shuffle_vector(every, every, ir.Constant(ir.VectorType(_INDEX, W), list(range(k, k + W))))
+            here = builder.add(index, ir.Constant(index.type, k))
+            _store(context, builder, a, signature.args[0], array, here, part)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, a, a, a, a), generate
+
+
+@intrinsic
 def suspend_denormals(typing_context: Any) -> Any:
     """Treat denormal numbers, which are many times slower, as zero; gives what :func:`restore_denormals` takes."""
 
