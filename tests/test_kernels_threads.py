@@ -113,7 +113,7 @@ def test_a_worker_takes_parts_too():
 
 def test_who_gets_no_part_reads_nothing():
     """A worker may come so late that the memory is gone: nothing is at the addresses here."""
-    from eigengrad.kernels import channel_mixing, eigh, moments, pullbacks
+    from eigengrad.kernels import channel_mixing, eigh, moments, pullbacks, pullbacks_alone
 
     gone, count = 16, 8
     exhausted = array("q", (count, count, 0, 1))

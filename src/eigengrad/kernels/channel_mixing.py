@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import array_at, doubles_at, rounded, zeros
+from .channel_vectors import channels_are_vectors, columns_of_weights, mix_vectors, new_rows
 from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import mix_in_lanes, rotated_weights, within_lanes
@@ -20,7 +21,7 @@ from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile, scatte
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
 from .vectors import broadcast, lanes_of, splat, width
 
-__all__ = ["mix", "mix_rows"]
+__all__ = ["mix"]
 
 
 @compiled
@@ -56,6 +57,9 @@ def mix(
     targets = channel_places(lanes, span * d, d, rows, stride)
     lanewise = within_lanes(lanes, d, C, points, fast)
     rotated = rotated_weights(lanes, packed, C if lanewise else 0, d, maps)
+    vectorwise = channels_are_vectors(lanes, d, fast) and not lanewise
+    columns = columns_of_weights(lanes, packed, C if vectorwise else 0, d, maps)
+    by_points = new_rows(lanes, length if vectorwise else 0, span * d, maps)
     tiles_a_sample = rounded(P, length) // length
     while begin < end:
         for number_of_tile in range(begin, end):
@@ -68,11 +72,17 @@ def mix(
             if lanewise:
                 mix_in_lanes(lanes, inputs, maps, centres, C, d, point, count, rotated, shifts, y, streaming != 0)
                 continue
+            if vectorwise:
+                mix_vectors(
+                    lanes, inputs, maps, centres, C, d, point, count, span, columns, shifts, y, by_points,
+                    streaming != 0,
+                )  # fmt: skip
+                continue
             for group in range(0, C // d, span):
                 groups = min(span, C // d - group)
                 if straight:
                     place = (point // P * C + group * d) * P + point % P
-                    mix_straight(
+                    _mix_straight(
                         lanes, inputs, maps, centres, group * d, place, P, d, count, packed, group * d * depth, shifts,
                         group * d, y, streaming != 0,
                     )  # fmt: skip
@@ -87,7 +97,7 @@ def mix(
                     out, place, step = spare, (g - group) * rows * stride, stride
                     if whole:
                         out, place, step = y, (point // P * C + g * d) * P + point % P, P
-                    mix_rows(
+                    _mix_rows(
                         lanes, tile, (g - group) * depth * stride, stride, depth, count, packed, g * rows * depth,
                         shifts, g * rows, rows, out, place, step, whole and streaming != 0,
                     )  # fmt: skip
@@ -100,7 +110,7 @@ def mix(
 
 
 @inner
-def mix_rows(
+def _mix_rows(
     lanes: Any, tile: Any, source: int, stride: int, depth: int, count: int, weights: Any, weight: int, offsets: Any,
     offset: int, rows: int, y: Any, target: int, step: int, streaming: bool,
 ) -> None:  # fmt: skip
@@ -117,22 +127,22 @@ def mix_rows(
                 wide = block_of_rows(lanes, offsets, offset + row, 4)
                 for j in range(depth):
                     wide = add_weighted(lanes, wide, tile, p + j * stride, zero, weights, w + 4 * j)
-                store_block(lanes, y, q, step, wide, streaming)
+                store_block(lanes, y, q, step, wide, 4, streaming)
                 column += 4 * W
             else:
                 narrow = block_of_rows(lanes, offsets, offset + row, 1)
                 for j in range(depth):
                     narrow = add_weighted(lanes, narrow, tile, p + j * stride, zero, weights, w + 4 * j)
-                store_block(lanes, y, q, step, narrow, streaming)
+                store_block(lanes, y, q, step, narrow, 1, streaming)
                 column += W
 
 
 @inner
-def mix_straight(
+def _mix_straight(
     lanes: Any, inputs: Any, maps: int, centres: Any, channel: int, place: int, P: int, d: int, count: int,
     weights: Any, weight: int, offsets: Any, offset: int, y: Any, streaming: bool,
 ) -> None:  # fmt: skip
-    """:func:`mix_rows` without a tile: from where one or two maps have the group to where y has it, ``place``."""
+    """:func:`_mix_rows` without a tile: from where one or two maps have the group to where y has it, ``place``."""
     W = width(lanes)
     column = 0
     while column < count:
@@ -147,7 +157,7 @@ def mix_straight(
                     for j in range(d):
                         shift = broadcast(lanes, centre, channel + j)
                         block = add_weighted(lanes, block, x, q + j * P, shift, weights, w + 4 * (side * d + j))
-                store_block(lanes, y, q + row * P, P, block, streaming)
+                store_block(lanes, y, q + row * P, P, block, 4, streaming)
             else:
                 narrow = block_of_rows(lanes, offsets, offset + row, 1)
                 for side in range(maps):
@@ -156,5 +166,5 @@ def mix_straight(
                     for j in range(d):
                         shift = broadcast(lanes, centre, channel + j)
                         narrow = add_weighted(lanes, narrow, x, q + j * P, shift, weights, w + 4 * (side * d + j))
-                store_block(lanes, y, q + row * P, P, narrow, streaming)
+                store_block(lanes, y, q + row * P, P, narrow, 1, streaming)
         column += 4 * W if wide else W

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
+from .channel_vectors import channels_are_vectors, new_rows, sum_vectors
 from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import sum_in_lanes, total_places, within_lanes
@@ -85,6 +86,8 @@ def moments(
     straight = not fast and P % width(lanes) == 0 and d == rows and d <= STRAIGHT
     lanewise = within_lanes(lanes, d, C, points, fast)
     within = total_places(lanes, d if lanewise else 4, size)
+    vectorwise = channels_are_vectors(lanes, d, fast) and not lanewise
+    by_points = new_rows(lanes, length if vectorwise else 0, span * d, 1 if itself else 2)
     sums = doubles_at(totals, slabs * (C // d) * size)
     tiles = rounded(points, length) // length
     while begin < end:
@@ -98,6 +101,9 @@ def moments(
                 if lanewise:
                     left_centre = centres[0] if itself else centres[1]
                     sum_in_lanes(lanes, maps, left_centre, centres[0], C, d, point, count, sums, start, size, within)
+                    continue
+                if vectorwise:
+                    sum_vectors(lanes, maps, itself, centres, C, d, point, count, span, sums, start, size, by_points)
                     continue
                 for group in range(0, C // d, span):
                     groups = min(span, C // d - group)

@@ -4,7 +4,7 @@ For ``eigh``, gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV; 
 with its divided differences F. In torch operations these are some twenty, two microseconds and a pass over memory each.
 Here W matrices lie side by side (``lanes``): 3 n³ or 4 n³ fused operations for all, which never leave the cache.
 
-For larger matrices the three products are better left to the library; :func:`fill_bracket` does what is between them.
+Larger matrices are taken one at a time: :mod:`.pullbacks_alone`.
 
 The entries at the end take a number of the matrices' type (see :mod:`.arrays`), addresses, and the matrices ``first``
 to ``last``, or a ledger to take them from.
@@ -23,9 +23,9 @@ from .lane_products import product
 from .lanes import deinterleave, interleave
 from .parts import first_part, next_part
 from .rules import magnitude, make_ready
-from .vectors import aligned, broadcast, lanes_of, load, root, splat, store, width
+from .vectors import aligned, lanes_of, load, root, splat, store, width
 
-__all__ = ["fill_bracket", "pull_through_function", "pull_through_rule"]
+__all__ = ["pull_through_function", "pull_through_rule"]
 
 _SQRT = Function.SQRT.value
 
@@ -93,51 +93,6 @@ def _function(lanes: Any, V: Any, G: Any, L: Any, gA: Any, first: int, last: int
         deinterleave(lanes, begin, count, n * n, g, gA, offsets)
 
 
-@inner
-def _bracket(
-    lanes: Any, X: Any, L: Any, gL: Any, with_gL: bool, first: int, last: int, n: int, rule: int, one: float, two: float
-) -> None:
-    """Overwrite X = Vᵀ gV with the bracket, vectors along its rows; the lower triangle mirrors the upper one."""
-    W = width(lanes)
-    half = splat(lanes, 0.5)
-    values, ready, p, column = (
-        aligned(lanes, n * W),
-        aligned(lanes, n * W),
-        aligned(lanes, n + W),
-        aligned(lanes, n + W),
-    )
-    for matrix in range(first, last):
-        for j in range(n):
-            store(values, j * W, broadcast(lanes, L, matrix * n + j))
-        scale = make_ready(lanes, rule, one, two, n, values, ready)
-        for j in range(n):
-            p[j] = ready[j * W]
-        for j in range(n, n + W):
-            p[j] = p[n - 1]
-        base = matrix * n * n
-        for i in range(n):
-            here = base + i * n
-            X[here + i] = gL[matrix * n + i] if with_gL else 0
-            for j in range(i + 1, n):
-                column[j] = X[base + j * n + i]
-            low = broadcast(lanes, p, i)
-            j = i + 1
-            while j + W <= n:
-                R = magnitude(lanes, rule, one, low, load(lanes, p, j), scale)
-                t = half * (load(lanes, X, here + j) - load(lanes, column, j)) * R
-                store(X, here + j, t)
-                store(column, j, t)
-                j += W
-            if j < n:
-                store(values, 0, half * magnitude(lanes, rule, one, low, load(lanes, p, j), scale))
-                for rest in range(j, n):
-                    t = (X[here + rest] - column[rest]) * values[rest - j]
-                    X[here + rest] = t
-                    column[rest] = t
-            for j in range(i + 1, n):
-                X[base + j * n + i] = column[j]
-
-
 @compiled
 def pull_through_rule(
     number: Any, V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int,
@@ -165,19 +120,5 @@ def pull_through_function(
     begin, end = first_part(ledger, first, last)
     while begin < end:
         _function(lanes, vectors, gradients, values, out, begin, end, n, function)
-        begin, end = next_part(ledger, begin, end, last, 0)
-    return 0
-
-
-@compiled
-def fill_bracket(
-    number: Any, X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
-) -> int:
-    """:func:`_bracket`; gL may be 0, for none."""
-    lanes, count = lanes_of(number), last * n
-    products, values, slopes = array_at(lanes, X, count * n), array_at(lanes, L, count), array_at(lanes, gL, count)
-    begin, end = first_part(ledger, first, last)
-    while begin < end:
-        _bracket(lanes, products, values, slopes, gL != 0, begin, end, n, rule, one, two)
         begin, end = next_part(ledger, begin, end, last, 0)
     return 0

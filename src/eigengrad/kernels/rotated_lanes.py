@@ -123,7 +123,7 @@ def mix_in_lanes(
                     block = _add_rotated(lanes, block, x, place, C, shift, weights, weight, 4)
                 else:
                     block = _add_rotated(lanes, block, x, place, C, shift, weights, weight, 8)
-            store_block(lanes, y, place, C, block, streaming)
+            store_block(lanes, y, place, C, block, 1, streaming)
 
 
 @inner
@@ -158,7 +158,7 @@ def sum_in_lanes(
             else:
                 block = _add_rotated_products(lanes, block, maps[0], maps[1], place, left, right, 8)
             total = total + (load(lanes, maps[0], place) - left)
-        store_block(lanes, sums, 0, 4 * W, block, d < 0)
+        store_block(lanes, sums, 0, W, block, 1, d < 0)
         store(sums, d * W, total)
         here = start + channel // d * size
         for k in range((d + 1) * W):

@@ -16,7 +16,9 @@ from numba.extending import intrinsic
 from .vectors import X86, _address, _load, _splat, _store, _transposed
 
 __all__ = [
+    "add_four",
     "add_lane_sums",
+    "add_outer",
     "add_products",
     "add_rows",
     "add_shifted_products",
@@ -248,17 +250,51 @@ def add_weighted(
     return block(lanes, block, tile, types.intp, lanes.vector, weights, types.intp), generate
 
 
-@intrinsic
-def store_block(typing_context: Any, lanes: Any, array: Any, index: Any, step: Any, block: Any, streaming: Any) -> Any:
-    """Row i of the block to ``array[index + i·step]``; with ``streaming`` past the caches, to aligned places."""
+@intrinsic(prefer_literal=True)
+def add_outer(
+    typing_context: Any, lanes: Any, block: Any, columns: Any, vectors: Any, place: Any, factors: Any, index: Any,
+    step: Any,
+) -> Any:  # fmt: skip
+    """Add to row i of a block the ``columns`` (a literal) vectors from ``vectors[place]`` on, times one number.
+
+    The number is ``factors[index + i·step]``. There are as many rows as the block has room for.
+    """
+    across = columns.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, array, index, step, packed, streaming = arguments
-        vector, columns = lanes.vector, block.count // 4
-        rows, places = _vectors(builder, packed), []
-        for i in range(4):
+        _, block_kind, _, vectors_kind, _, factors_kind, _, _ = signature.args
+        _, packed, _, vectors, place, factors, index, step = arguments
+        vector, rows = lanes.vector, _vectors(builder, packed)
+        found = [builder.add(place, ir.Constant(place.type, v * lanes.width)) for v in range(across)]
+        row = [_load(context, builder, vector, vectors_kind, vectors, p) for p in found]
+        for i in range(block.count // across):
+            here = builder.add(index, builder.mul(step, ir.Constant(step.type, i)))
+            factor = _splat(builder, vector.llvm, builder.load(_address(context, builder, factors_kind, factors, here)))
+            for v in range(across):
+                k = i * across + v
+                rows[k] = vector.intrinsic(builder, "fma", factor, row[v], rows[k])
+        return context.make_tuple(builder, block_kind, rows)
+
+    i = types.intp
+    return block(lanes, block, columns, vectors, i, factors, i, i), generate
+
+
+@intrinsic(prefer_literal=True)
+def store_block(
+    typing_context: Any, lanes: Any, array: Any, index: Any, step: Any, block: Any, columns: Any, streaming: Any
+) -> Any:
+    """Rows of ``columns`` (a literal) vectors, row i of the block to ``array[index + i·step]``.
+
+    With ``streaming`` past the caches, to aligned places.
+    """
+    across = columns.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, array, index, step, packed, _, streaming = arguments
+        vector, rows, places = lanes.vector, _vectors(builder, packed), []
+        for i in range(block.count // across):
             start = builder.add(index, builder.mul(step, ir.Constant(step.type, i)))
-            places += [builder.add(start, ir.Constant(start.type, v * lanes.width)) for v in range(columns)]
+            places += [builder.add(start, ir.Constant(start.type, v * lanes.width)) for v in range(across)]
         with builder.if_else(streaming) as (streamed, otherwise):
             for branch, put in ((streamed, _stream), (otherwise, _store)):
                 with branch:
@@ -266,7 +302,7 @@ def store_block(typing_context: Any, lanes: Any, array: Any, index: Any, step: A
                         put(context, builder, vector, signature.args[1], array, place, value)
         return context.get_dummy_value()
 
-    return types.void(lanes, array, types.intp, types.intp, block, types.boolean), generate
+    return types.void(lanes, array, types.intp, types.intp, block, columns, types.boolean), generate
 
 
 @intrinsic
@@ -368,6 +404,26 @@ def add_lane_sums(typing_context: Any, lanes: Any, block: Any, totals: Any, inde
         return context.get_dummy_value()
 
     return types.void(lanes, block, totals, types.intp), generate
+
+
+@intrinsic
+def add_four(typing_context: Any, totals: Any, index: Any, array: Any, place: Any) -> Any:
+    """``totals[index : index + 4] += array[place : place + 4]``, the totals in float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        totals_kind, _, array_kind, _ = signature.args
+        totals, index, array, place = arguments
+        wide, size = ir.VectorType(ir.DoubleType(), 4), array_kind.dtype.bitwidth // 8
+        source = _address(context, builder, array_kind, array, place)
+        four = ir.VectorType(source.type.pointee, 4)
+        numbers = builder.load(builder.bitcast(source, four.as_pointer()), align=size)
+        if four != wide:
+            numbers = builder.fpext(numbers, wide)
+        target = builder.bitcast(_address(context, builder, totals_kind, totals, index), wide.as_pointer())
+        builder.store(builder.fadd(builder.load(target, align=8), numbers), target, align=8)
+        return context.get_dummy_value()
+
+    return types.void(totals, types.intp, array, types.intp), generate
 
 
 @intrinsic

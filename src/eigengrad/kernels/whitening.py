@@ -2,8 +2,8 @@
 
 From totals (see :mod:`.moments`) to mean and covariance; from its eigenpairs to S = (M + εI)^(−½) and back through it,
 by divided differences; and from these to the weights of :mod:`.channel_mixing`. In torch operations this is some fifty
-calls, more than the passes themselves take for a small map. Products are those of the channel mixing: d³/W fused
-vector operations each, one for S and four for its gradient.
+calls, more than the passes themselves take for a small map. There is one product (:mod:`.products`) for S, and four for
+its gradient.
 
 The kernels take addresses, and as their first argument a number of the matrices' type (see :mod:`.arrays`); means and
 totals are float64. The address of γ or β may be 0, for none.
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
-from .channel_mixing import mix_rows
 from .compiled import compiled, inner
 from .moments import totals_size
+from .products import multiply, padded_rows
 from .vectors import lanes_of, width
 
 __all__ = [
@@ -96,24 +96,6 @@ def products_and_sums(
         s[c], slopes[c] = row, slope
 
 
-@inner
-def _multiply(
-    lanes: Any, scratch: Any, left: int, transposed: bool, right: int, result: int, d: int, weights: Any, offsets: Any
-) -> None:
-    """The product of two padded matrices within ``scratch``, given by their places, to a third place."""
-    rows, stride = rounded(d, 4), rounded(d, width(lanes))
-    across, down = (1, stride) if transposed else (stride, 1)
-    for i in range(d):
-        for j in range(d):
-            weights[i // 4 * 4 * rows + j * 4 + i % 4] = scratch[left + i * across + j * down]
-    nowhere = d < 0
-    origin = d - d  # not a literal, for which the function would be compiled once more
-    mix_rows(
-        lanes, scratch, right, stride, rows, stride, weights, origin, offsets, origin, rows, scratch, result, stride,
-        nowhere,
-    )  # fmt: skip
-
-
 @compiled
 def inverse_root(number: Any, L: int, V: int, eps: float, groups: int, d: int, S: int) -> None:
     """S = V λ^(−½) Vᵀ with λ ← max(λ + ε, ε), from eigenvectors as rows.
@@ -122,16 +104,16 @@ def inverse_root(number: Any, L: int, V: int, eps: float, groups: int, d: int, S
     """
     lanes, count = lanes_of(number), groups * d * d
     values, vectors, result = array_at(lanes, L, groups * d), array_at(lanes, V, count), array_at(lanes, S, count)
-    rows, stride = rounded(d, 4), rounded(d, width(lanes))
-    scratch, weights, offsets = zeros(lanes, 2 * rows * stride), zeros(lanes, rows * rows), zeros(lanes, rows)
+    stride, size = rounded(d, width(lanes)), padded_rows(d) * rounded(d, width(lanes))
+    scratch = zeros(lanes, 2 * size)
     least = result.dtype.type(eps)
-    Q, product = int(np.int64(0)), rows * stride  # not a literal, for which _multiply would be compiled once more
+    Q, product = int(np.int64(0)), size  # not a literal, for which functions would be compiled once more
     for g in range(groups):
         for k in range(d):
             factor = 1 / np.sqrt(np.sqrt(max(values[g * d + k] + least, least)))
             for i in range(d):
                 scratch[Q + k * stride + i] = factor * vectors[(g * d + k) * d + i]
-        _multiply(lanes, scratch, Q, d > 0, Q, product, d, weights, offsets)
+        multiply(lanes, scratch, Q, int(np.int64(1)), stride, Q, product, stride, d)
         for i in range(d):
             for j in range(d):
                 result[(g * d + i) * d + j] = scratch[product + i * stride + j]
@@ -145,10 +127,8 @@ def inverse_root_gradient(
     lanes, count = lanes_of(number), groups * d * d
     products, gamma = array_at(lanes, G, count), array_at(lanes, weight, groups * d)
     values, vectors, result = array_at(lanes, L, groups * d), array_at(lanes, V, count), array_at(lanes, gM, count)
-    rows, stride = rounded(d, 4), rounded(d, width(lanes))
-    size = rows * stride
-    scratch, weights, offsets = zeros(lanes, 4 * size), zeros(lanes, rows * rows), zeros(lanes, rows)
-    roots = zeros(lanes, rows)
+    stride, size = rounded(d, width(lanes)), padded_rows(d) * rounded(d, width(lanes))
+    scratch, roots = zeros(lanes, 4 * size), zeros(lanes, d)
     least, half, one = result.dtype.type(eps), result.dtype.type(0.5), result.dtype.type(1.0)
     R, Rt, X, Y = 0, size, 2 * size, 3 * size
     for g in range(groups):
@@ -167,7 +147,7 @@ def inverse_root_gradient(
                 for i in range(d):
                     for j in range(d):
                         scratch[X + i * stride + j] /= -(roots[i] * roots[j]) * (roots[i] + roots[j])
-            _multiply(lanes, scratch, left, d < 0, right, X if step % 2 else Y, d, weights, offsets)
+            multiply(lanes, scratch, left, stride, int(np.int64(1)), right, X if step % 2 else Y, stride, d)
         for i in range(d):
             for j in range(d):
                 result[(g * d + i) * d + j] = scratch[X + i * stride + j]

@@ -25,7 +25,7 @@ svd = lapack.svd
 _LARGEST = 512
 _ALONE = {torch.float32: 512, torch.float64: 448}  # a single larger matrix is faster on LAPACK's own threads
 _SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
-_PARALLEL = 200.0  # microseconds of work from which a second thread pays
+_PARALLEL = 120.0  # microseconds of work from which a second thread pays
 
 
 def suits(A: Tensor) -> bool:
@@ -111,8 +111,8 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
     side_by_side = blocks * (1.5 + 0.02 * n**2 + 1.35e-3 * n**3)  # microseconds, as is what follows
     divided = batch * (4 + 0.15 * n + (6e-3 if single else 8e-3) * n**2 + (8e-5 if single else 1.8e-4) * n**3)
     if n <= 4:
-        name, microseconds = "by_jacobi", blocks * 0.6
-    elif n <= _SIDE_BY_SIDE and side_by_side <= divided:
+        name, microseconds = "by_jacobi", blocks * 0.5
+    elif n <= _SIDE_BY_SIDE and side_by_side <= 0.8 * divided:  # a block cannot be shared, single matrices can
         name, microseconds = "side_by_side", side_by_side
     else:
         name, microseconds, unit = "divided", divided, 1

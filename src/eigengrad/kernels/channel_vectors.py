@@ -1,0 +1,153 @@
+"""Groups of channels that lie next to each other in memory and fill whole vectors: W | d.
+
+A vector holds W channels of a group at one point, so nothing need be transposed: a matrix for the group is a sum of its
+columns, each times one number, and so is a sum of products,
+
+    y = Σ_j x_j M_(:,j),        row i of Σ l rᵀ = Σ l_i r,
+
+a broadcast number times some vectors. Sixteen of these stay in registers: 8 points (or 8 rows) by two vectors, for
+which a step costs ten loads and 16 fused operations, or 16 by one where d/W is odd. As many flops as on
+tiles, but a tile is only a copy, less its centre, not a transpose.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .compiled import inner
+from .products import add_outers
+from .vector_blocks import add_four, store_block, zero_block
+from .vectors import aligned, load, splat, store, width
+
+__all__ = ["channels_are_vectors", "columns_of_weights", "mix_vectors", "new_rows", "sum_vectors"]
+
+_AT_ONCE = 16  # points that are taken at a time, at most
+
+
+@inner
+def channels_are_vectors(lanes: Any, d: int, fast: int) -> bool:
+    """Whether this is a way for groups of d channels."""
+    W = width(lanes)
+    return fast != 0 and W >= 4 and d % W == 0  # totals come in fours
+
+
+@inner
+def new_rows(lanes: Any, length: int, channels: int, maps: int) -> Any:
+    """Room for some channels at ``length`` points, a row a point, of as many maps, and for 16 vectors more."""
+    return aligned(lanes, maps * (length + _AT_ONCE) * channels + _AT_ONCE * width(lanes))
+
+
+@inner
+def _copy_rows(
+    lanes: Any, x: Any, C: int, channel: int, channels: int, first: int, count: int, centre: Any, rows: Any, target: int
+) -> None:
+    """Points less their centre; after the last one, zeros for as many as are taken at once."""
+    W = width(lanes)
+    for point in range(first, first + count):
+        source = point * C + channel
+        for k in range(0, channels, W):
+            store(rows, target + k, load(lanes, x, source + k) - load(lanes, centre, channel + k))
+        target += channels
+    for k in range(0, _AT_ONCE * channels, W):
+        store(rows, target + k, splat(lanes, 0.0))
+
+
+@inner
+def columns_of_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
+    """The columns of M for every group and map, from weights as :func:`.channel_mixing.mix` gets them."""
+    columns = aligned(lanes, C * d * maps)
+    for c in range(C):
+        i = c % d
+        row, place = (c - i % 4) * d * maps + i % 4, (c - i) * d * maps + i
+        for j in range(d * maps):
+            columns[place + j * d] = packed[row + 4 * j]
+    return columns
+
+
+@inner
+def mix_vectors(
+    lanes: Any, inputs: Any, maps: int, centres: Any, C: int, d: int, first: int, count: int, span: int, weights: Any,
+    offsets: Any, y: Any, rows: Any, streaming: bool,
+) -> None:  # fmt: skip
+    """y = M x + c, of one map or two, at the points ``first`` to ``first + count``; see :func:`.channel_mixing.mix`.
+
+    ``span`` groups at a time.
+    """
+    W = width(lanes)
+    pairs = d % (2 * W) == 0
+    across, height = (2 * W, _AT_ONCE // 2) if pairs else (W, _AT_ONCE)
+    for begin in range(0, C, span * d):
+        channels = min(span * d, C - begin)
+        half = (count + _AT_ONCE) * channels
+        spare = maps * half
+        for side in range(maps):
+            source = inputs[0] if side == 0 else inputs[1]
+            centre = centres[0] if side == maps - 1 else centres[1]
+            _copy_rows(lanes, source, C, begin, channels, first, count, centre, rows, side * half)
+        for channel in range(begin, begin + channels, across):
+            group, column = channel // d * d, channel % d
+            a, b = load(lanes, offsets, channel), load(lanes, offsets, channel + across - W)
+            for point in range(0, count, height):
+                here = point + height <= count
+                place = (first + point) * C + channel
+                block = (a, b, a, b, a, b, a, b, a, b, a, b, a, b, a, b)  # b is a where there are no pairs
+                for side in range(maps):
+                    weight = (group * maps + side * d) * d + column
+                    x = side * half + point * channels + group - begin
+                    if pairs:
+                        block = add_outers(lanes, block, 2, d, weights, weight, d, rows, x, 1, channels)
+                    else:
+                        block = add_outers(lanes, block, 1, d, weights, weight, d, rows, x, 1, channels)
+                if pairs and here:
+                    store_block(lanes, y, place, C, block, 2, streaming)
+                elif pairs:
+                    store_block(lanes, rows, spare, across, block, 2, count < 0)
+                elif here:
+                    store_block(lanes, y, place, C, block, 1, streaming)
+                else:
+                    store_block(lanes, rows, spare, across, block, 1, count < 0)
+                if not here:
+                    for p in range(count - point):
+                        for k in range(0, across, W):
+                            store(y, place + p * C + k, load(lanes, rows, spare + p * across + k))
+
+
+@inner
+def sum_vectors(
+    lanes: Any, maps: Any, itself: bool, centres: Any, C: int, d: int, first: int, count: int, span: int, totals: Any,
+    start: int, size: int, rows: Any,
+) -> None:  # fmt: skip
+    """Add the products and sums of the points ``first`` to ``first + count`` to the totals from ``start`` on."""
+    W, blocks = width(lanes), d // 4
+    pairs = d % (2 * W) == 0
+    across, height = (2 * W, _AT_ONCE // 2) if pairs else (W, _AT_ONCE)
+    for begin in range(0, C, span * d):
+        channels = min(span * d, C - begin)
+        half = 0 if itself else (count + _AT_ONCE) * channels
+        spare = half + (count + _AT_ONCE) * channels
+        _copy_rows(lanes, maps[1], C, begin, channels, first, count, centres[0], rows, 0)
+        if not itself:
+            _copy_rows(lanes, maps[0], C, begin, channels, first, count, centres[1], rows, half)
+        for group in range(0, channels, d):
+            here = start + (begin + group) // d * size
+            for column in range(0, d, W):
+                total = splat(lanes, 0.0)
+                for place in range(half + group + column, half + count * channels, channels):
+                    total = total + load(lanes, rows, place)
+                store(rows, spare, total)
+                for k in range(0, W, 4):
+                    add_four(totals, here + (blocks * blocks + (column + k) // 4) * 16, rows, spare + k)
+            for i in range(0, d, height):
+                for column in range(i // across * across if itself else 0, d, across):  # not below the diagonal
+                    right, left = group + column, half + group + i
+                    block = zero_block(lanes)
+                    if pairs:
+                        block = add_outers(lanes, block, 2, count, rows, right, channels, rows, left, channels, 1)
+                        store_block(lanes, rows, spare, across, block, 2, count < 0)
+                    else:
+                        block = add_outers(lanes, block, 1, count, rows, right, channels, rows, left, channels, 1)
+                        store_block(lanes, rows, spare, across, block, 1, count < 0)
+                    for row in range(min(height, d - i)):
+                        place = here + (i + row) // 4 * blocks * 16 + (i + row) % 4 * 4
+                        for k in range(0, across, 4):
+                            add_four(totals, place + (column + k) // 4 * 16, rows, spare + row * across + k)

@@ -1,0 +1,170 @@
+"""Backward passes of larger decompositions, one matrix at a time, its products in the cache.
+
+The formulas are those of :mod:`.pullbacks`: three products for ``eigh``, four for a matrix function, 2 n³ flops each
+(:mod:`.products`); R and F are filled along the rows between them. Threads take whole matrices. Of a single large one
+the products are better left to the library, whose threads share it; :func:`fill_bracket` does what is between them.
+
+The entries take a number of the matrices' type (see :mod:`.arrays`), addresses, and the matrices ``first`` to ``last``,
+or a ledger to take them from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import Function
+from .arrays import array_at, rounded, zeros
+from .compiled import compiled, inner
+from .parts import first_part, next_part
+from .products import copy_in, copy_out, multiply, padded_rows, transpose_in
+from .rules import magnitude, make_ready
+from .vectors import aligned, broadcast, lanes_of, load, splat, store, width
+
+__all__ = ["fill_bracket", "function_alone", "rule_alone"]
+
+_SQRT = Function.SQRT.value
+
+
+@inner
+def _bracket(
+    lanes: Any, X: Any, base: int, stride: int, L: Any, gL: Any, with_gL: bool, matrix: int, n: int, rule: int,
+    one: float, two: float, room: Any,
+) -> None:  # fmt: skip
+    """Overwrite X = Vᵀ gV, whose rows are ``stride`` apart, with the bracket; the lower triangle mirrors the upper.
+
+    Vectors are along the rows. ``room`` is of :func:`_room` numbers.
+    """
+    W = width(lanes)
+    half = splat(lanes, 0.5)
+    values, ready, p, column = room[: n * W], room[n * W :], room[2 * n * W :], room[2 * n * W + n + W :]
+    for j in range(n):
+        store(values, j * W, broadcast(lanes, L, matrix * n + j))
+    scale = make_ready(lanes, rule, one, two, n, values, ready)
+    for j in range(n):
+        p[j] = ready[j * W]
+    for j in range(n, n + W):
+        p[j] = p[n - 1]
+    for i in range(n):
+        here = base + i * stride
+        X[here + i] = gL[matrix * n + i] if with_gL else 0
+        for j in range(i + 1, n):
+            column[j] = X[base + j * stride + i]
+        low = broadcast(lanes, p, i)
+        j = i + 1
+        while j + W <= n:
+            R = magnitude(lanes, rule, one, low, load(lanes, p, j), scale)
+            t = half * (load(lanes, X, here + j) - load(lanes, column, j)) * R
+            store(X, here + j, t)
+            store(column, j, t)
+            j += W
+        if j < n:
+            store(values, 0, half * magnitude(lanes, rule, one, low, load(lanes, p, j), scale))
+            for rest in range(j, n):
+                t = (X[here + rest] - column[rest]) * values[rest - j]
+                X[here + rest] = t
+                column[rest] = t
+        for j in range(i + 1, n):
+            X[base + j * stride + i] = column[j]
+
+
+@inner
+def _room(lanes: Any, n: int) -> Any:
+    """Scratch for :func:`_bracket`."""
+    return aligned(lanes, 2 * (n * width(lanes) + n + width(lanes)))
+
+
+@compiled
+def fill_bracket(
+    number: Any, X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
+) -> int:
+    """½ (X − Xᵀ) ∘ R + diag(gλ) in place of X; gL may be 0, for none."""
+    lanes, count = lanes_of(number), last * n
+    products, values, slopes = array_at(lanes, X, count * n), array_at(lanes, L, count), array_at(lanes, gL, count)
+    room = _room(lanes, n)
+    begin, end = first_part(ledger, first, last)
+    while begin < end:
+        for matrix in range(begin, end):
+            base = matrix * n * n
+            _bracket(lanes, products, base, n, values, slopes, gL != 0, matrix, n, rule, one, two, room)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
+
+
+@compiled
+def rule_alone(
+    number: Any, V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int,
+    one: float, two: float, ledger: int,
+) -> int:  # fmt: skip
+    """V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV; arguments as :func:`.pullbacks.pull_through_rule` has them."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, size, count = lanes_of(number), last * n * n, last * n
+    vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
+    values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
+    stride, matrix_size = rounded(n, width(lanes)), padded_rows(n) * rounded(n, width(lanes))
+    scratch, room = zeros(lanes, 3 * matrix_size), _room(lanes, n)
+    Vt, Y, X = int(np.int64(0)), matrix_size, 2 * matrix_size  # no literal, for which functions are compiled again
+    next_one = int(np.int64(1))
+    while begin < end:
+        for matrix in range(begin, end):
+            base = matrix * n * n
+            copy_in(lanes, vectors, base, scratch, Vt, stride, n)
+            if by_rows:
+                copy_in(lanes, gradients, base, scratch, Y, stride, n)
+            else:
+                transpose_in(lanes, gradients, base, scratch, Y, stride, n)
+            multiply(lanes, scratch, Vt, stride, next_one, Y, X, stride, n)
+            _bracket(lanes, scratch, X, stride, values, slopes, gL != 0, matrix, n, rule, one, two, room)
+            multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
+            multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
+            copy_out(lanes, scratch, X, stride, out, base, n)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
+
+
+@compiled
+def function_alone(
+    number: Any, V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int
+) -> int:
+    """V [F ∘ (Vᵀ G V)] Vᵀ of the symmetric part of G, with the function's divided differences F."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, size = lanes_of(number), last * n * n
+    W = width(lanes)
+    vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
+    out = array_at(lanes, gA, size)
+    stride, matrix_size = rounded(n, W), padded_rows(n) * rounded(n, W)
+    scratch, roots = zeros(lanes, 4 * matrix_size), zeros(lanes, stride)
+    half, unit = splat(lanes, 0.5), splat(lanes, 1.0)
+    Vt, Vs, X, Y = int(np.int64(0)), matrix_size, 2 * matrix_size, 3 * matrix_size
+    next_one = int(np.int64(1))
+    for j in range(n, stride):
+        roots[j] = 1
+    while begin < end:
+        for matrix in range(begin, end):
+            base = matrix * n * n
+            for j in range(n):
+                roots[j] = np.sqrt(values[matrix * n + j])
+            copy_in(lanes, gradients, base, scratch, X, stride, n)
+            transpose_in(lanes, gradients, base, scratch, Y, stride, n)
+            for k in range(0, n * stride, W):
+                store(scratch, X + k, half * (load(lanes, scratch, X + k) + load(lanes, scratch, Y + k)))
+            copy_in(lanes, vectors, base, scratch, Vt, stride, n)
+            transpose_in(lanes, vectors, base, scratch, Vs, stride, n)
+            multiply(lanes, scratch, Vt, stride, next_one, X, Y, stride, n)
+            multiply(lanes, scratch, Y, stride, next_one, Vs, X, stride, n)
+            for i in range(n):
+                p = broadcast(lanes, roots, i)
+                for j in range(0, n, W):
+                    q, place = load(lanes, roots, j), X + i * stride + j
+                    F = unit / (p + q) if function == _SQRT else -unit / ((p * q) * (p + q))
+                    store(scratch, place, load(lanes, scratch, place) * F)
+            multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
+            multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
+            copy_out(lanes, scratch, X, stride, out, base, n)
+        begin, end = next_part(ledger, begin, end, last, 0)
+    return 0
