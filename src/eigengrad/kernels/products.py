@@ -17,7 +17,7 @@ from .compiled import inlined, inner
 from .vector_blocks import add_outer, store_block, zero_block
 from .vectors import load, store, transpose, width
 
-__all__ = ["add_outers", "copy_in", "copy_out", "multiply", "padded_rows", "transpose_in"]
+__all__ = ["add_outers", "copy_matrix", "multiply", "padded_rows", "transpose_in"]
 
 _HEIGHT = 16  # rows of a block, at most
 
@@ -68,16 +68,16 @@ def multiply(lanes: Any, scratch: Any, a: int, down: int, across: int, b: int, c
 
 
 @inner
-def copy_in(lanes: Any, source: Any, first: int, scratch: Any, place: int, stride: int, n: int) -> None:
-    """Pad the n×n matrix at ``source[first]``."""
+def copy_matrix(lanes: Any, source: Any, first: int, step: int, target: Any, place: int, stride: int, n: int) -> None:
+    """The n×n matrix at ``source[first]``, whose rows are ``step`` apart, to ``target[place]``, with another stride."""
     W = width(lanes)
     whole = n - n % W
     for i in range(n):
-        here, there = first + i * n, place + i * stride
+        here, there = first + i * step, place + i * stride
         for j in range(0, whole, W):
-            store(scratch, there + j, load(lanes, source, here + j))
+            store(target, there + j, load(lanes, source, here + j))
         for j in range(whole, n):
-            scratch[there + j] = source[here + j]
+            target[there + j] = source[here + j]
 
 
 @inner
@@ -91,16 +91,3 @@ def transpose_in(lanes: Any, source: Any, first: int, scratch: Any, place: int, 
     for i in range(n):
         for j in range(whole if i < whole else 0, n):
             scratch[place + j * stride + i] = source[first + i * n + j]
-
-
-@inner
-def copy_out(lanes: Any, scratch: Any, place: int, stride: int, target: Any, first: int, n: int) -> None:
-    """The matrix without its padding, to ``target[first]``."""
-    W = width(lanes)
-    whole = n - n % W
-    for i in range(n):
-        here, there = place + i * stride, first + i * n
-        for j in range(0, whole, W):
-            store(target, there + j, load(lanes, scratch, here + j))
-        for j in range(whole, n):
-            target[there + j] = scratch[here + j]

@@ -18,7 +18,7 @@ from . import Function
 from .arrays import array_at, rounded, zeros
 from .compiled import compiled, inner
 from .parts import first_part, next_part
-from .products import copy_in, copy_out, multiply, padded_rows, transpose_in
+from .products import copy_matrix, multiply, padded_rows, transpose_in
 from .rules import magnitude, make_ready
 from .vectors import aligned, broadcast, lanes_of, load, splat, store, width
 
@@ -111,16 +111,16 @@ def rule_alone(
     while begin < end:
         for matrix in range(begin, end):
             base = matrix * n * n
-            copy_in(lanes, vectors, base, scratch, Vt, stride, n)
+            copy_matrix(lanes, vectors, base, n, scratch, Vt, stride, n)
             if by_rows:
-                copy_in(lanes, gradients, base, scratch, Y, stride, n)
+                copy_matrix(lanes, gradients, base, n, scratch, Y, stride, n)
             else:
                 transpose_in(lanes, gradients, base, scratch, Y, stride, n)
             multiply(lanes, scratch, Vt, stride, next_one, Y, X, stride, n)
             _bracket(lanes, scratch, X, stride, values, slopes, gL != 0, matrix, n, rule, one, two, room)
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
             multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
-            copy_out(lanes, scratch, X, stride, out, base, n)
+            copy_matrix(lanes, scratch, X, stride, out, base, n, n)
         begin, end = next_part(ledger, begin, end, last, 0)
     return 0
 
@@ -149,11 +149,11 @@ def function_alone(
             base = matrix * n * n
             for j in range(n):
                 roots[j] = np.sqrt(values[matrix * n + j])
-            copy_in(lanes, gradients, base, scratch, X, stride, n)
+            copy_matrix(lanes, gradients, base, n, scratch, X, stride, n)
             transpose_in(lanes, gradients, base, scratch, Y, stride, n)
             for k in range(0, n * stride, W):
                 store(scratch, X + k, half * (load(lanes, scratch, X + k) + load(lanes, scratch, Y + k)))
-            copy_in(lanes, vectors, base, scratch, Vt, stride, n)
+            copy_matrix(lanes, vectors, base, n, scratch, Vt, stride, n)
             transpose_in(lanes, vectors, base, scratch, Vs, stride, n)
             multiply(lanes, scratch, Vt, stride, next_one, X, Y, stride, n)
             multiply(lanes, scratch, Y, stride, next_one, Vs, X, stride, n)
@@ -165,6 +165,6 @@ def function_alone(
                     store(scratch, place, load(lanes, scratch, place) * F)
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
             multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
-            copy_out(lanes, scratch, X, stride, out, base, n)
+            copy_matrix(lanes, scratch, X, stride, out, base, n, n)
         begin, end = next_part(ledger, begin, end, last, 0)
     return 0
