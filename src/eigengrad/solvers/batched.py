@@ -23,7 +23,6 @@ __all__ = ["eigh", "eigh_at_once", "suits", "svd"]
 svd = lapack.svd
 
 _LARGEST = 512
-_ALONE = {torch.float32: 512, torch.float64: 448}  # a single larger matrix is faster on LAPACK's own threads
 _SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
 _PARALLEL = 120.0  # microseconds of work from which a second thread pays
 
@@ -40,7 +39,7 @@ def suits(A: Tensor) -> bool:
 
 def _exist_for(n: int, entries: int, dtype: torch.dtype) -> bool:
     """Whether there is a kernel for n×n matrices of so many entries in all that is faster than LAPACK."""
-    return dtype in kernels.REAL and 0 < n <= _LARGEST and entries > (0 if n <= _ALONE[dtype] else n * n)
+    return dtype in kernels.REAL and 0 < n <= _LARGEST and entries > 0
 
 
 def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
