@@ -88,7 +88,7 @@ def layer_over_batch_norm(rows: list[dict[str, Any]]) -> Path:
                 points = sorted((row["d"], row["ours/batch norm"]) for row in chosen)
                 axis.semilogx(*zip(*points, strict=True), "o-", color=colour, label=layout)
             axis.axhline(1, color=figures.INK, lw=1)
-            axis.annotate("nn.BatchNorm2d", (axis.get_xlim()[0], 1), (4, 4), textcoords="offset points")
+            axis.annotate("nn.BatchNorm2d", (axis.get_xlim()[0], 1), (4, -4), textcoords="offset points", va="top")
             sizes = sorted({row["d"] for row in rows})
             axis.set_xticks(sizes, map(str, sizes))
             axis.minorticks_off()
