@@ -128,8 +128,9 @@ class KernelPasses:
         tile = self.span * rows * size  # bytes for one point
         self.summed = _length(self.points, (1 << 17) // tile, 256)
         self.mixed = _length(self.points, (1 << 16) // tile, 64)
-        if self.fast and self.d % width == 0:  # rows of points, not of channels: short, so that both caches hold them
-            self.summed = self.mixed = 128
+        within_a_vector = self.d == width <= 8
+        if self.fast and self.d % width == 0 and not within_a_vector:  # see kernels.channel_vectors: rows of points,
+            self.summed = self.mixed = 128  # so few that they are still in a cache when they are read again
         whole = not self.fast and positions % width == 0 and self.d == rows
         self.tiles = shape[0] * -(-positions // self.mixed) if whole else -(-self.points // self.mixed)
         streamable = whole or (self.fast and channels % width == 0 and self.span * self.d % width == 0)
