@@ -18,7 +18,7 @@ from .eigh_divided import eigh_divided
 from .eigh_lanes import eigh_lanes
 from .jacobi import jacobi
 from .parts import first_part, next_part
-from .vectors import lanes_of, narrow_lanes_of
+from .vectors import lanes_of, narrow_lanes_of, wide_lanes_of
 
 __all__ = ["by_jacobi", "divided", "side_by_side"]
 
@@ -46,12 +46,12 @@ def by_jacobi(number: Any, A: int, L: int, V: int, first: int, last: int, n: int
 @compiled
 def side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
     """:func:`.eigh_lanes.eigh_lanes`: n ≥ 2."""
-    lanes = lanes_of(number)
+    lanes, wide = lanes_of(number), wide_lanes_of(number)
     matrices, values, vectors = _arrays(lanes, A, L, V, last, n)
     total = 0
     begin, end = first_part(ledger, first, last)
     while begin < end:
-        status = eigh_lanes(lanes, matrices, values, vectors, begin, end, n)
+        status = eigh_lanes(lanes, wide, matrices, values, vectors, begin, end, n)
         total |= status
         begin, end = next_part(ledger, begin, end, last, status)
     return total

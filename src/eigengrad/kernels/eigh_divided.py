@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from .compiled import inlined, inner
-from .eigh_lanes import iterate
 from .householder import PANEL, read_square, tridiagonalise
 from .reflectors import reflect
 from .secular import roots, unit_vectors
+from .sweeps import TOGETHER, diagonalise
 from .vectors import (
     aligned,
     broadcast,
@@ -66,7 +66,7 @@ def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, fir
     ramp[:] = 0
     ramp[2 * W : 3 * W] = 1
     ramp[4 * W] = 1
-    leaves = aligned(double, (_LEAF * _LEAF + 2 * _LEAF) * D)
+    leaves = aligned(double, (2 + _LEAF + 3 * TOGETHER) * _LEAF * D)
     work, column, lists = np.empty((7, n + 2 * D)), aligned(double, n * D), np.empty((4, n), np.int64)
     status = 0
     for begin in range(first, last, together):
@@ -134,7 +134,8 @@ def _solve_leaves(
     D = width(double)
     zero, one = splat(double, 0.0), splat(double, 1.0)
     values, couplings = scratch[: _LEAF * D], scratch[_LEAF * D : 2 * _LEAF * D]
-    vectors = scratch[2 * _LEAF * D :]
+    vectors, turns = scratch[2 * _LEAF * D :], scratch[(2 + _LEAF) * _LEAF * D :]
+    starts = np.empty(TOGETHER + 1, np.int64)
     size = cuts[1]
     for c in range(1, count):
         size = max(size, cuts[c + 1] - cuts[c])
@@ -144,10 +145,10 @@ def _solve_leaves(
         for i in range(size):
             store(values, i * D, zero)
             store(couplings, i * D, zero)
-        for i in range(size * size):
+        for i in range(_LEAF * _LEAF):
             store(vectors, i * D, zero)
         for i in range(size):
-            store(vectors, (i * size + i) * D, one)
+            store(vectors, (i * _LEAF + i) * D, one)
         for lane in range(lanes_used):
             member, c = divmod(group + lane, count)
             low, high = member * n + cuts[c], member * n + cuts[c + 1]
@@ -155,7 +156,8 @@ def _solve_leaves(
                 values[i * D + lane] = diagonal[high - 1 - i]
             for i in range(high - low - 1):
                 couplings[i * D + lane] = off[high - 2 - i]
-        if not iterate(double, size, values, couplings, vectors, 2.0**-30 if here.itemsize == 4 else 2.0**-53):
+        epsilon = 2.0**-30 if here.itemsize == 4 else 2.0**-53
+        if not diagonalise(double, double, size, values, couplings, vectors, 0, _LEAF, epsilon, turns, starts):
             converged = False
         for lane in range(lanes_used):
             member, c = divmod(group + lane, count)
@@ -163,7 +165,7 @@ def _solve_leaves(
             for k in range(m):
                 diagonal[low + k] = values[k * D + lane]
                 for i in range(m):
-                    here[base + k // P * m * P + i * P + k % P] = vectors[(k * size + m - 1 - i) * D + lane]
+                    here[base + k // P * m * P + i * P + k % P] = vectors[((m - 1 - i) * _LEAF + k) * D + lane]
             _sort(diagonal, order, low, m)
     return converged
 

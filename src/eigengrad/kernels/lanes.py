@@ -108,13 +108,13 @@ def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, targ
 
 @inner
 def deinterleave_sorted(
-    lanes: Any, first: int, count: int, n: int, values: Any, vectors: Any, across: int, down: int, L: Any, V: Any,
+    lanes: Any, first: int, count: int, n: int, values: Any, vectors: Any, stride: int, L: Any, V: Any,
     ranks: Any, offsets: Any,
 ) -> None:  # fmt: skip
     """Empty a block of eigenvalues and eigenvectors into L and V (as rows), ascending in each matrix.
 
-    Entry i of eigenvector k is ``vectors[(k·across + i·down)·W]``. A lane's order is found by counting: the rank of an
-    eigenvalue is the number of smaller ones, earlier first at ties. Where n < W, W − n vectors past the last are read.
+    Entry i of eigenvector k is ``vectors[(i·stride + k)·W]``. A lane's order is found by counting: the rank of an
+    eigenvalue is the number of smaller ones, earlier first at ties. Where n < W, W rows are read all the same.
     """
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -131,8 +131,8 @@ def deinterleave_sorted(
             L[matrix * n + rank] = values[k * W + w]
             offsets[w] = (matrix * n + rank) * n
         if n < W:
-            transpose(lanes, vectors, k * across * W, down * W, V, offsets, 0, n)
+            transpose(lanes, vectors, k * W, stride * W, V, offsets, 0, n)
         else:
             for i in range(0, n, W):
                 begin = min(i, n - W)
-                transpose(lanes, vectors, (k * across + begin * down) * W, down * W, V, offsets, begin, W)
+                transpose(lanes, vectors, (k + begin * stride) * W, stride * W, V, offsets, begin, W)

@@ -105,12 +105,12 @@ def rotate(
     g = select(split, d - shift, fma(new_cos, cross, -b))
     new_cos = select(split, one, new_cos)
     # The vectors are turned by this angle to round-off, but stay orthogonal only as far as the sine fits the tangent of
-    # half the angle: so it is computed from that, 2t/(1 + t²), with a correction. Where one shear is all that can be
-    # seen, it is made at once: two halves of it could both be lost to rounding, time and again.
-    tan = new_sin * reciprocal(one + new_cos)
-    twice, inverse = tan + tan, reciprocal(fma(tan, tan, one))
-    turn = twice * inverse
-    turn = fma(fma(-tan, tan * turn, twice - turn), inverse, turn)
+    # half the angle: so it is corrected to be 2t/(1 + t²), with 1/(1 + t²) = (1 + cos)/2. Where one shear is all that
+    # can be seen, it is made at once: two halves of it could both be lost to rounding, time and again.
+    more = one + new_cos
+    tan = new_sin * reciprocal(more)
+    twice = tan + tan
+    turn = fma(fma(-tan, tan * new_sin, twice - new_sin), splat(lanes, 0.5) * more, new_sin)
     small = absolute(tan) < splat(lanes, 2.0**-14 if off.itemsize == 4 else 2.0**-28)
     tan, other = select(small, twice, tan), select(small, zero, tan)
     return g, select(split, one, new_sin), new_cos, p, split, absolute(new_d), tan, turn, other

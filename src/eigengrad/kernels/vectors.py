@@ -38,9 +38,11 @@ __all__ = [
     "lanes_of",
     "larger",
     "load",
+    "load_four",
     "narrow",
     "narrow_lanes_of",
     "power_of_two_inverse",
+    "prefetch",
     "reciprocal",
     "reciprocal_root",
     "restore_denormals",
@@ -48,9 +50,11 @@ __all__ = [
     "select",
     "splat",
     "store",
+    "store_four",
     "suspend_denormals",
     "transpose",
     "unsigned_zero",
+    "wide_lanes_of",
     "width",
 ]
 
@@ -216,6 +220,8 @@ def _vectors_of(width: Callable[[Any], int]) -> Any:
 
 #: Vectors of the type of a number, of this CPU's width.
 lanes_of = _vectors_of(lambda number: BYTES * 8 // number.bitwidth)
+#: Vectors of the type of a number, of twice this CPU's width: two registers, for chains that wait for each result.
+wide_lanes_of = _vectors_of(lambda number: BYTES * 16 // number.bitwidth)
 #: Vectors of the type of a number, with as many lanes as those of float64 have: half a register of float32.
 narrow_lanes_of = _vectors_of(lambda number: BYTES // 8)
 
@@ -280,6 +286,21 @@ def store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), generate
+
+
+@intrinsic(prefer_literal=True)
+def prefetch(typing_context: Any, array: Any, index: Any, write: Any) -> Any:
+    """Ask for the cache line of ``array[index]``, to be read soon or, where ``write`` (a literal) is 1, written."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        place = builder.bitcast(_address(context, builder, signature.args[0], arguments[0], arguments[1]), pointer)
+        numbers = [ir.Constant(_INDEX, number) for number in (write.literal_value, 2, 1)]
+        kind = ir.FunctionType(ir.VoidType(), [pointer, _INDEX, _INDEX, _INDEX])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), [place, *numbers])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, write), generate
 
 
 @intrinsic
@@ -572,3 +593,23 @@ def aligned(lanes: Any, count: int) -> Any:
     array = np.empty(count + 16, _dtype_of(lanes))
     start = (-array.ctypes.data % 64) // array.itemsize
     return array[start : start + count]
+
+
+@inner
+def load_four(lanes: Any, array: Any, index: int, step: int) -> Any:
+    """The vectors at ``index`` and, three more times, ``step`` further on."""
+    return (
+        load(lanes, array, index),
+        load(lanes, array, index + step),
+        load(lanes, array, index + 2 * step),
+        load(lanes, array, index + 3 * step),
+    )
+
+
+@inner
+def store_four(array: Any, index: int, step: int, values: Any) -> None:
+    """Undo :func:`load_four`."""
+    store(array, index, values[0])
+    store(array, index + step, values[1])
+    store(array, index + 2 * step, values[2])
+    store(array, index + 3 * step, values[3])
