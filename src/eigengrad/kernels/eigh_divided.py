@@ -205,7 +205,7 @@ def _merge(
         d[i], z[i] = values[low + kept[i]], offset[kept[i]]
         squares[i] = z[i] * z[i]
     if k > 0:
-        roots(double, k, d, squares, rho, nearest, offset, 2.0**-18 if U.itemsize == 4 else 2.0**-26)
+        roots(double, thin, k, d, squares, rho, nearest, offset, 2.0**-13 if U.itemsize == 4 else 2.0**-26)
         unit_vectors(double, thin, k, d, z, rho, nearest, offset, kept, U, m, P, column)
     _pass_through(lanes, m, k, passed, U)
     for t in range(turns - 1, -1, -1):

@@ -26,6 +26,7 @@ from .vectors import (
     load,
     narrow,
     reciprocal,
+    reciprocal_for,
     root,
     select,
     splat,
@@ -39,8 +40,12 @@ _STEPS = 60
 
 
 @inner
-def roots(lanes: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, offset: Any, epsilon: float) -> None:
+def roots(
+    lanes: Any, thin: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, offset: Any, epsilon: float
+) -> None:
     """For each of the k roots the pole it is an offset from, ``nearest`` (its value), and the ``offset``.
+
+    ``thin`` are lanes of the number type that the result is for: more digits than it has are of no use.
 
     The search ends with a step of relative size ε, after which the error is about ε², or where f is noise of that size.
     ``d`` has W + 1 spare entries at its end, which are overwritten.
@@ -62,7 +67,7 @@ def roots(lanes: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, of
         gap = right - left
         # Which half of the interval: the sign of f at its middle. Beyond the last pole there is only the left one.
         middle = half * gap
-        value, slope_left, slope_right, size = _evaluate(lanes, k, j, d, squares, left, middle, constant)
+        value, slope_left, slope_right, size = _evaluate(lanes, thin, k, j, d, squares, left, middle, constant)
         from_left = (value >= zero) | last
         origin, mu = select(from_left, left, right), select(from_left, middle, -middle)
         low, high = select(from_left, zero, -gap), select(from_left, gap, zero)
@@ -90,32 +95,32 @@ def roots(lanes: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, of
             searching = searching & (change > tolerance * absolute(mu))
             if not any_lane(searching):
                 break
-            value, slope_left, slope_right, size = _evaluate(lanes, k, j, d, squares, origin, mu, constant)
+            value, slope_left, slope_right, size = _evaluate(lanes, thin, k, j, d, squares, origin, mu, constant)
         store(nearest, j, origin)
         store(offset, j, mu)
 
 
 @inner
-def _evaluate(lanes: Any, k: int, j: int, d: Any, squares: Any, origin: Any, mu: Any, constant: Any) -> Any:
+def _evaluate(lanes: Any, thin: Any, k: int, j: int, d: Any, squares: Any, origin: Any, mu: Any, constant: Any) -> Any:
     """f at origin + μ for the roots j to j + W, the slopes of its parts from left and right poles, and Σ |terms|."""
     W = width(lanes)
     zero = splat(lanes, 0.0)
     left, slope_left = zero, zero
     for i in range(j + 1):
-        r = reciprocal((broadcast(lanes, d, i) - origin) - mu)
+        r = reciprocal_for(thin, (broadcast(lanes, d, i) - origin) - mu)
         t = broadcast(lanes, squares, i) * r
         left, slope_left = left + t, fma(t, r, slope_left)
     right, slope_right = zero, zero
     root_number = splat(lanes, 1.0 * j) + lane_numbers(lanes)
     for i in range(j + 1, min(j + W, k)):
-        r = reciprocal((broadcast(lanes, d, i) - origin) - mu)
+        r = reciprocal_for(thin, (broadcast(lanes, d, i) - origin) - mu)
         t = broadcast(lanes, squares, i) * r
         is_left = splat(lanes, 1.0 * i) <= root_number
         left, right = left + select(is_left, t, zero), right + select(is_left, zero, t)
         slope_left = slope_left + select(is_left, t * r, zero)
         slope_right = slope_right + select(is_left, zero, t * r)
     for i in range(j + W, k):
-        r = reciprocal((broadcast(lanes, d, i) - origin) - mu)
+        r = reciprocal_for(thin, (broadcast(lanes, d, i) - origin) - mu)
         t = broadcast(lanes, squares, i) * r
         right, slope_right = right + t, fma(t, r, slope_right)
     return constant + left + right, slope_left, slope_right, constant + right - left

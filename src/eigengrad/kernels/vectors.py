@@ -44,6 +44,7 @@ __all__ = [
     "power_of_two_inverse",
     "prefetch",
     "reciprocal",
+    "reciprocal_for",
     "reciprocal_root",
     "restore_denormals",
     "root",
@@ -417,21 +418,32 @@ def reciprocal_root(typing_context: Any, value: Any) -> Any:
     return types.UniTuple(value, 2)(value), generate
 
 
+def _reciprocal(builder: Any, value: Vector, x: Any, precise: int) -> Any:
+    """1/x as precise as numbers of so many bytes: by Newton steps from an estimate to 14 bits, where that is faster."""
+    one = value.constant(1.0)
+    if not AVX512:
+        return builder.fdiv(one, x)
+    y = _estimate(builder, value, x, "rcp14")
+    for _ in range(precise // 4):
+        error = value.intrinsic(builder, "fma", builder.fneg(x), y, one)
+        y = value.intrinsic(builder, "fma", y, error, y)
+    return y
+
+
 @intrinsic
 def reciprocal(typing_context: Any, value: Any) -> Any:
-    """1/x to an ulp or two, for x neither zero nor denormal: by Newton steps from an estimate where that is faster."""
+    """1/x to an ulp or two, for x neither zero nor denormal."""
+    return value(value), lambda context, builder, signature, arguments: _reciprocal(
+        builder, value, arguments[0], value.bytes
+    )
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, one = arguments[0], value.constant(1.0)
-        if not AVX512:
-            return builder.fdiv(one, x)
-        y = _estimate(builder, value, x, "rcp14")
-        for _ in range(value.bytes // 4):
-            error = value.intrinsic(builder, "fma", builder.fneg(x), y, one)
-            y = value.intrinsic(builder, "fma", y, error, y)
-        return y
 
-    return value(value), generate
+@intrinsic
+def reciprocal_for(typing_context: Any, lanes: Any, value: Any) -> Any:
+    """:func:`reciprocal` to the precision of ``lanes``, whatever that of x is."""
+    return value(lanes, value), lambda context, builder, signature, arguments: _reciprocal(
+        builder, value, arguments[1], lanes.vector.bytes
+    )
 
 
 def _estimate(builder: Any, vector: Vector, x: Any, what: str) -> Any:
