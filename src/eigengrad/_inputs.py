@@ -61,16 +61,19 @@ def full_precision(A: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(A.device.type, enabled=False) if autocasting(A) else _NO_CONTEXT
 
 
-def is_concrete(A: Tensor) -> bool:
-    """Whether the numbers in ``A`` can be looked at: no compiler, transform or fake tensor in between."""
-    return (
-        type(A) in _PLAIN
-        and not torch.compiler.is_compiling()
-        and not transforming()
-        and not is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
-        and not is_functorch_wrapped_tensor(A)  # that has outlived its transform
-        and not A.is_meta
-    )
+def is_concrete(*tensors: Tensor | None) -> bool:
+    """Whether the numbers can be looked at: no compiler, transform or fake tensor in between. Nobody is no obstacle."""
+    if torch.compiler.is_compiling() or transforming():
+        return False
+    for A in tensors:
+        if A is not None and (
+            type(A) not in _PLAIN
+            or is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
+            or is_functorch_wrapped_tensor(A)  # that has outlived its transform
+            or A.is_meta
+        ):
+            return False
+    return True
 
 
 def is_constant(A: Tensor) -> bool:

@@ -39,8 +39,7 @@ def usable(X: Tensor, *others: Tensor | None) -> bool:
         and X.is_cpu
         and X.dtype in REAL
         and available()
-        and is_concrete(X)
-        and all(other is None or is_concrete(other) for other in others)
+        and is_concrete(X, *others)
     )
 
 

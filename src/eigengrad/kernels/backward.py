@@ -35,7 +35,7 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
     rows = V.mT.contiguous()
     by_rows = gV.is_contiguous()
     gV = gV if by_rows else gV.mT.contiguous()
-    gA = L.new_empty(V.shape)
+    gA = torch.empty_like(rows)
     places = rows.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()
     if n > _IN_LANES:
         _run("pullbacks_alone", "rule_alone", V.dtype, places, options, batch, 1, 3 + 8e-5 * n**3)
@@ -57,7 +57,7 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
     if batch == 0 or not _fit(n, batch):
         return None
     L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous().resolve_neg()
-    gA = L.new_empty(V.shape)
+    gA = torch.empty_like(rows)
     places, options = (rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()), (n, function.value)
     if n > _IN_LANES:
         _run("pullbacks_alone", "function_alone", V.dtype, places, options, batch, 1, 3 + 1.1e-4 * n**3)

@@ -50,7 +50,7 @@ def _passable(content: Tensor, style: Tensor, alpha: float | Tensor, per_sample:
 
     One α for each sample makes a T for each, and a pass over a whole batch knows one.
     """
-    if not (is_concrete(content) and is_concrete(style)) or forward_mode() or torch.is_inference_mode_enabled():
+    if not is_concrete(content, style) or forward_mode() or torch.is_inference_mode_enabled():
         return False
     several = isinstance(alpha, Tensor) and (not is_concrete(alpha) or (alpha.ndim == 1 and not per_sample))
     return content.numel() > 0 and not several
