@@ -34,13 +34,7 @@ def available() -> bool:
 
 def usable(X: Tensor, *others: Tensor | None) -> bool:
     """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
-    return (
-        not torch.is_grad_enabled()
-        and X.is_cpu
-        and X.dtype in REAL
-        and available()
-        and is_concrete(X, *others)
-    )
+    return not torch.is_grad_enabled() and X.is_cpu and X.dtype in REAL and available() and is_concrete(X, *others)
 
 
 class Rule(enum.IntEnum):

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .arrays import array_at, doubles_at, rounded, zeros
 from .channel_vectors import channels_are_vectors, columns_of_weights, mix_vectors, new_rows
 from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import mix_in_lanes, rotated_weights, within_lanes
-from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile, scatter
+from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile, scatter
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
 from .vectors import broadcast, lanes_of, splat, width
 
@@ -93,13 +95,19 @@ def mix(
                     gather(
                         lanes, x, shape, point, count, group * d, groups * d, shift, tile, sources, side * rows * stride
                     )
+                ahead: Any = np.int64(0)
+                if whole and group + span < C // d:
+                    ahead = (point // P * C + (group + span) * d) * P + point % P
+                elif whole and number_of_tile + 1 < end:
+                    sample, part = divmod(number_of_tile + 1, tiles_a_sample)
+                    ahead = sample * C * P + part * length
                 for g in range(group, group + groups):
                     out, place, step = spare, (g - group) * rows * stride, stride
                     if whole:
                         out, place, step = y, (point // P * C + g * d) * P + point % P, P
                     _mix_rows(
                         lanes, tile, (g - group) * depth * stride, stride, depth, count, packed, g * rows * depth,
-                        shifts, g * rows, rows, out, place, step, whole and streaming != 0,
+                        shifts, g * rows, rows, out, place, step, whole and streaming != 0, inputs, maps, ahead, P,
                     )  # fmt: skip
                 if not whole:
                     scatter(lanes, spare, targets, y, shape, point, count, group * d, groups * d, streaming != 0)
@@ -112,11 +120,12 @@ def mix(
 @inner
 def _mix_rows(
     lanes: Any, tile: Any, source: int, stride: int, depth: int, count: int, weights: Any, weight: int, offsets: Any,
-    offset: int, rows: int, y: Any, target: int, step: int, streaming: bool,
+    offset: int, rows: int, y: Any, target: int, step: int, streaming: bool, inputs: Any, maps: int, ahead: int, P: int,
 ) -> None:  # fmt: skip
     """One group: ``rows`` rows of y, ``step`` apart, from ``depth`` rows of a tile.
 
     ``count`` columns, rounded up to whole vectors. Weights and offsets are those from ``weight`` and ``offset`` on.
+    Meanwhile the rows of the next tile, which are P apart in the maps from ``ahead`` on, are fetched.
     """
     W, zero = width(lanes), splat(lanes, 0.0)
     for row in range(0, rows, 4):
@@ -124,6 +133,7 @@ def _mix_rows(
         while column < count:
             p, w, q = source + column, weight + row * depth, target + row * step + column
             if column + 3 * W < count:
+                fetch_rows(inputs, maps, ahead + row * P + column if ahead else ahead, P, 4, 4 * W)
                 wide = block_of_rows(lanes, offsets, offset + row, 4)
                 for j in range(depth):
                     wide = add_weighted(lanes, wide, tile, p + j * stride, zero, weights, w + 4 * j)

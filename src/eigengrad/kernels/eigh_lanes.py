@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from .arrays import rounded
-from .compiled import inlined, inner
+from .compiled import inlined
 from .householder_lanes import REFLECTORS, accumulate, tridiagonalise
 from .lanes import deinterleave_sorted, interleave, interleave_rows, normalise
 from .sweeps import TOGETHER, diagonalise
 from .vectors import (
     aligned,
     any_lane,
+    fetch,
+    fetch_to_write,
     load,
-    prefetch,
     restore_denormals,
     splat,
     store,
@@ -78,8 +79,8 @@ def eigh_lanes(lanes: Any, wide: Any, A: Any, L: Any, V: Any, first: int, last: 
                 store(v, half * size + i * W, zero)
             accumulate(lanes, n, a, pitch, tau, v[half * size :], stride, x, p)
             restore_denormals(mode)
-        _fetch(A, (begin + S) * n * n, min(begin + 2 * S, last) * n * n)
-        _fetch_to_write(V, begin * n * n, min(begin + S, last) * n * n)
+        fetch(A, (begin + S) * n * n, min(begin + 2 * S, last) * n * n)
+        fetch_to_write(V, begin * n * n, min(begin + S, last) * n * n)
         mode = suspend_denormals()
         if halves == 2:
             converged = diagonalise(lanes, wide, n, diagonal, off, v, size, stride, epsilon, turns, starts)
@@ -101,16 +102,3 @@ def eigh_lanes(lanes: Any, wide: Any, A: Any, L: Any, V: Any, first: int, last: 
             here = begin + half * W
             deinterleave_sorted(lanes, here, min(W, last - here), n, values, vectors, stride, L, V, ranks, offsets)
     return status
-
-
-@inner
-def _fetch(array: Any, begin: int, end: int) -> None:
-    """Have a part of an array come closer, which is read soon, but in an order that the CPU does not foresee."""
-    for i in range(begin, end, 64 // array.itemsize):
-        prefetch(array, i, 0)
-
-
-@inner
-def _fetch_to_write(array: Any, begin: int, end: int) -> None:
-    for i in range(begin, end, 64 // array.itemsize):
-        prefetch(array, i, 1)

@@ -22,7 +22,7 @@ from .channel_vectors import channels_are_vectors, new_rows, sum_vectors
 from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import sum_in_lanes, total_places, within_lanes
-from .tiles import STRAIGHT, centre_of, channel_places, gather, new_tile
+from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile
 from .vector_blocks import add_lane_sums, add_products, add_rows, add_shifted_products, block_of_rows, zero_block
 from .vectors import lanes_of, width
 
@@ -115,19 +115,34 @@ def moments(
                         shift = centres[0] if itself or side == 1 else centres[1]
                         x = maps[0] if side == 0 else maps[1]
                         gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, places, side * half)
+                    ahead: Any = np.int64(0)
+                    if not fast and group + span < C // d:
+                        ahead = (point // P * C + (group + span) * d) * P + point % P
+                    elif not fast and point + length < high:
+                        ahead = (point + length) // P * C * P + (point + length) % P
                     for g in range(groups):
                         place, here = g * rows * stride, start + (group + g) * size
-                        _add_group(lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here)
+                        _add_group(
+                            lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here, maps,
+                            ahead, P,
+                        )  # fmt: skip
         begin, end = next_part(ledger, begin, end, last, 0)
     return 0
 
 
 @inner
 def _add_group(
-    lanes: Any, tile: Any, place: int, stride: int, blocks: int, half: int, count: int, totals: Any, start: int
-) -> None:
-    """The totals of one group in one tile. Where both maps are one, ``half`` is 0."""
+    lanes: Any, tile: Any, place: int, stride: int, blocks: int, half: int, count: int, totals: Any, start: int,
+    maps: Any, ahead: int, P: int,
+) -> None:  # fmt: skip
+    """The totals of one group in one tile. Where both maps are one, ``half`` is 0.
+
+    Meanwhile the rows of the next tile, which are P apart in the maps from ``ahead`` on, are fetched.
+    """
     W = width(lanes)
+    # With every block of products comes a share of the next tile, not so small that its rows alternate all the time.
+    row, done = 0, 0
+    share = max(16 * W, rounded(4 * blocks * count // (blocks * (blocks if half else (blocks + 1) // 2)), W))
     for i in range(blocks):
         left = place + 4 * i * stride
         block = zero_block(lanes)
@@ -136,6 +151,11 @@ def _add_group(
         add_lane_sums(lanes, block, totals, start + (blocks * blocks + i) * 16)
         for j in range(0 if half else i, blocks):
             right = place + half + 4 * j * stride
+            if ahead and row < 4 * blocks:
+                fetch_rows(maps, 2 if half else 1, ahead + row * P + done, P, 1, share)
+                done += share
+                if done >= count:
+                    row, done = row + 1, 0
             block = zero_block(lanes)
             for column in range(0, count, W):
                 block = add_products(lanes, block, tile, left + column, right + column, stride)

@@ -17,9 +17,9 @@ import numpy as np
 from .arrays import rounded, zeros
 from .compiled import inner
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
-from .vectors import aligned, broadcast, load, splat, store, width
+from .vectors import aligned, broadcast, fetch, load, splat, store, width
 
-__all__ = ["STRAIGHT", "centre_of", "channel_places", "gather", "new_tile", "scatter"]
+__all__ = ["STRAIGHT", "centre_of", "channel_places", "fetch_rows", "gather", "new_tile", "scatter"]
 
 #: The largest d whose groups are read where they are, without a tile, if channels are slow and samples whole vectors:
 #: writing a tile takes longer than subtracting the centre again each of the d/4 times that a row is read.
@@ -60,6 +60,19 @@ def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) ->
     for k in range(places.size):
         places[k] = (k // d * rows + k % d if k < channels else channels // d * rows) * stride
     return places
+
+
+@inner
+def fetch_rows(maps: Any, count: int, place: int, P: int, rows: int, length: int) -> None:
+    """Fetch ``length`` numbers of some rows, P apart, of one or two maps; nothing where ``place`` is 0.
+
+    A tile is filled faster if it was asked for while the one before was worked on.
+    """
+    if place:
+        for row in range(place, place + rows * P, P):
+            fetch(maps[0], row, row + length)
+            if count == 2:
+                fetch(maps[1], row, row + length)
 
 
 @inner
