@@ -119,7 +119,7 @@ def sum_vectors(
 ) -> None:  # fmt: skip
     """Add the products and sums of the points ``first`` to ``first + count`` to the totals from ``start`` on."""
     W, blocks = width(lanes), d // 4
-    pairs = d % (2 * W) == 0
+    pairs = d % (2 * W) == 0 and not itself  # of a symmetric matrix squares leave more out
     across, height = (2 * W, _AT_ONCE // 2) if pairs else (W, _AT_ONCE)
     for begin in range(0, C, span * d):
         channels = min(span * d, C - begin)
