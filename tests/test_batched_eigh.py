@@ -343,6 +343,17 @@ def test_neighbours_do_not_matter(kernel, n, dtype):
 
 
 @dtypes
+@pytest.mark.parametrize("n", [5, 12, 16, 26])
+def test_where_blocks_end_does_not_matter(n, dtype):
+    """Blocks of as many matrices as there are lanes are taken by twos; the last may be alone, and have empty lanes."""
+    A = suite(n, dtype)
+    L, V, _ = by("side_by_side", A)
+    for count in (7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 49):
+        fewer = by("side_by_side", A[:count])
+        assert same_bits((fewer[0], L[:count]), (fewer[1], V[:count]))
+
+
+@dtypes
 @shapes
 def test_the_place_in_the_batch_does_not_matter(batch, n, dtype):
     A = suite(n, dtype)[:batch]

@@ -19,7 +19,7 @@ from .channel_vectors import channels_are_vectors, columns_of_weights, mix_vecto
 from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import mix_in_lanes, rotated_weights, within_lanes
-from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile, scatter
+from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile, scatter, worth_fetching
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
 from .vectors import broadcast, lanes_of, splat, width
 
@@ -63,6 +63,7 @@ def mix(
     columns = columns_of_weights(lanes, packed, C if vectorwise else 0, d, maps)
     by_points = new_rows(lanes, length if vectorwise else 0, span * d, maps)
     tiles_a_sample = rounded(P, length) // length
+    far = whole and worth_fetching(y, fast)
     while begin < end:
         for number_of_tile in range(begin, end):
             point = number_of_tile * length
@@ -96,9 +97,9 @@ def mix(
                         lanes, x, shape, point, count, group * d, groups * d, shift, tile, sources, side * rows * stride
                     )
                 ahead: Any = np.int64(0)
-                if whole and group + span < C // d:
+                if far and group + span < C // d:
                     ahead = (point // P * C + (group + span) * d) * P + point % P
-                elif whole and number_of_tile + 1 < end:
+                elif far and number_of_tile + 1 < end:
                     sample, part = divmod(number_of_tile + 1, tiles_a_sample)
                     ahead = sample * C * P + part * length
                 for g in range(group, group + groups):
@@ -125,7 +126,7 @@ def _mix_rows(
     """One group: ``rows`` rows of y, ``step`` apart, from ``depth`` rows of a tile.
 
     ``count`` columns, rounded up to whole vectors. Weights and offsets are those from ``weight`` and ``offset`` on.
-    Meanwhile the rows of the next tile, which are P apart in the maps from ``ahead`` on, are fetched.
+    Meanwhile the rows of the next tile, which are P apart in the maps from ``ahead`` on, if that is not 0, are fetched.
     """
     W, zero = width(lanes), splat(lanes, 0.0)
     for row in range(0, rows, 4):
@@ -133,7 +134,8 @@ def _mix_rows(
         while column < count:
             p, w, q = source + column, weight + row * depth, target + row * step + column
             if column + 3 * W < count:
-                fetch_rows(inputs, maps, ahead + row * P + column if ahead else ahead, P, 4, 4 * W)
+                if ahead:
+                    fetch_rows(inputs, maps, ahead + row * P + column, P, 4, 4 * W)
                 wide = block_of_rows(lanes, offsets, offset + row, 4)
                 for j in range(depth):
                     wide = add_weighted(lanes, wide, tile, p + j * stride, zero, weights, w + 4 * j)

@@ -22,7 +22,7 @@ from .channel_vectors import channels_are_vectors, new_rows, sum_vectors
 from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .rotated_lanes import sum_in_lanes, total_places, within_lanes
-from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile
+from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile, worth_fetching
 from .vector_blocks import add_lane_sums, add_products, add_rows, add_shifted_products, block_of_rows, zero_block
 from .vectors import lanes_of, width
 
@@ -90,6 +90,7 @@ def moments(
     by_points = new_rows(lanes, length if vectorwise else 0, span * d, 1 if itself else 2)
     sums = doubles_at(totals, slabs * (C // d) * size)
     tiles = rounded(points, length) // length
+    far = worth_fetching(maps[0], fast)
     while begin < end:
         for slab in range(begin, end):
             start = slab * (C // d) * size
@@ -116,9 +117,9 @@ def moments(
                         x = maps[0] if side == 0 else maps[1]
                         gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, places, side * half)
                     ahead: Any = np.int64(0)
-                    if not fast and group + span < C // d:
+                    if far and group + span < C // d:
                         ahead = (point // P * C + (group + span) * d) * P + point % P
-                    elif not fast and point + length < high:
+                    elif far and point + length < high:
                         ahead = (point + length) // P * C * P + (point + length) % P
                     for g in range(groups):
                         place, here = g * rows * stride, start + (group + g) * size
@@ -137,12 +138,12 @@ def _add_group(
 ) -> None:  # fmt: skip
     """The totals of one group in one tile. Where both maps are one, ``half`` is 0.
 
-    Meanwhile the rows of the next tile, which are P apart in the maps from ``ahead`` on, are fetched.
+    Meanwhile the rows of the next tile, which are P apart in the maps from ``ahead`` on, if that is not 0, are fetched.
     """
     W = width(lanes)
-    # With every block of products comes a share of the next tile, not so small that its rows alternate all the time.
-    row, done = 0, 0
-    share = max(16 * W, rounded(4 * blocks * count // (blocks * (blocks if half else (blocks + 1) // 2)), W))
+    row, done, share = 0, 0, 0
+    if ahead:  # with every block of products a share of the next tile, but rows should not alternate all the time
+        share = max(16 * W, rounded(4 * blocks * count // (blocks * (blocks if half else (blocks + 1) // 2)), W))
     for i in range(blocks):
         left = place + 4 * i * stride
         block = zero_block(lanes)
