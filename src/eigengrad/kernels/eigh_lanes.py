@@ -16,12 +16,11 @@ from .arrays import rounded
 from .compiled import inlined
 from .householder_lanes import REFLECTORS, accumulate, tridiagonalise
 from .lanes import deinterleave_sorted, interleave, interleave_rows, normalise
+from .prefetch import fetch, fetch_to_write
 from .sweeps import TOGETHER, diagonalise
 from .vectors import (
     aligned,
     any_lane,
-    fetch,
-    fetch_to_write,
     load,
     restore_denormals,
     splat,

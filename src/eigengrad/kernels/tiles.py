@@ -16,8 +16,9 @@ import numpy as np
 
 from .arrays import rounded, zeros
 from .compiled import inner
+from .prefetch import fetch
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
-from .vectors import aligned, broadcast, fetch, load, splat, store, width
+from .vectors import aligned, broadcast, load, splat, store, width
 
 __all__ = ["STRAIGHT", "centre_of", "channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
 

@@ -32,8 +32,6 @@ __all__ = [
     "any_lane",
     "broadcast",
     "copy_sign",
-    "fetch",
-    "fetch_to_write",
     "fma",
     "horizontal_sum",
     "lane_numbers",
@@ -288,40 +286,6 @@ def store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), generate
-
-
-def _prefetching(write: int) -> Any:
-    """Ask for the cache line of ``array[index]``, in order to read it soon or to write it."""
-
-    def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = ir.IntType(8).as_pointer()
-            place = builder.bitcast(_address(context, builder, signature.args[0], *arguments), pointer)
-            numbers = [ir.Constant(_INDEX, number) for number in (write, 2, 1)]  # 2: into the second-level cache
-            kind = ir.FunctionType(ir.VoidType(), [pointer, _INDEX, _INDEX, _INDEX])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), [place, *numbers])
-            return context.get_dummy_value()
-
-        return types.void(array, types.intp), generate
-
-    return intrinsic(prefetch)
-
-
-_prefetch, _prefetch_to_write = _prefetching(0), _prefetching(1)
-
-
-@inner
-def fetch(array: Any, begin: int, end: int) -> None:
-    """Have ``array[begin:end]`` come closer, which is read soon, but in an order that the CPU does not foresee."""
-    for i in range(begin, end, 64 // array.itemsize):
-        _prefetch(array, i)
-
-
-@inner
-def fetch_to_write(array: Any, begin: int, end: int) -> None:
-    """:func:`fetch` for what is written soon."""
-    for i in range(begin, end, 64 // array.itemsize):
-        _prefetch_to_write(array, i)
 
 
 @intrinsic
