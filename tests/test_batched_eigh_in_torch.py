@@ -12,7 +12,15 @@ pytest.importorskip("numba")
 
 REAL = [torch.float32, torch.float64]
 INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
-SHAPES = [(40, 3), (21, 4), (40, 5), (19, 16), (2, 33), (2, 70)]  # (batch, n): each kernel, whole vectors and tails
+SHAPES = [
+    (40, 3),
+    (21, 4),
+    (40, 5),
+    (3, 7),
+    (19, 16),
+    (2, 33),
+    (2, 70),
+]  # (batch, n): each kernel, whole vectors and tails
 
 dtypes = pytest.mark.parametrize("dtype", REAL, ids=str)
 shapes = pytest.mark.parametrize(("batch", "n"), SHAPES, ids=str)

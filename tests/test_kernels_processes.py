@@ -103,6 +103,7 @@ def test_every_kernel_on_narrower_vectors(cpu, name, tmp_path):
         [
             ("by_jacobi", name, [1, 2, 3, 4]),
             ("side_by_side", name, [2, 8, 15, 24, 33]),
+            ("few_side_by_side", name, [2, 8, 24]),
             ("divided", name, [17, 33, 64, 70]),
         ],
     )

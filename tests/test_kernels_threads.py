@@ -119,7 +119,7 @@ def test_who_gets_no_part_reads_nothing():
     exhausted = array("q", (count, count, 0, 1))
     ledger, _ = exhausted.buffer_info()
     number = np.float32(0)
-    for solve in (eigh.by_jacobi, eigh.side_by_side, eigh.divided):
+    for solve in (eigh.by_jacobi, eigh.side_by_side, eigh.few_side_by_side, eigh.divided):
         assert solve(number, gone, gone, gone, 0, count, 4, ledger) == 0
     assert pullbacks.pull_through_rule(number, *[gone] * 2, True, *[gone] * 3, 0, count, 4, 1, 9.0, 0.0, ledger) == 0
     assert pullbacks.pull_through_function(number, *[gone] * 4, 0, count, 4, 0, ledger) == 0

@@ -87,14 +87,13 @@ def is_constant(A: Tensor) -> bool:
 
 
 def nothing_between(A: object) -> bool:
-    """Whether ``A`` is in main memory, with nothing to differentiate, cast, transform or compile.
+    """Whether ``A`` is in main memory, with nothing to cast, transform or compile, and no forward mode.
 
     Tensors of a transform that has ended pass: they have no memory to point to, which is an error soon enough.
     """
     return (
-        type(A) is Tensor
+        (type(A) is Tensor or type(A) is torch.nn.Parameter)
         and A.is_cpu
-        and not (A.requires_grad and torch.is_grad_enabled())
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and not transforming()

@@ -52,11 +52,11 @@ def run(traced: type[Function], eager: type[Function], *arguments: Any) -> Any:
     if transforming():
         _refuse_nested_forward_mode()
         return eager.apply(*arguments)
-    return _bare_apply(eager)(*arguments)
+    return bare_apply(eager)(*arguments)
 
 
 @functools.cache
-def _bare_apply(function: type[Function]) -> Callable[..., Any]:
+def bare_apply(function: type[Function]) -> Callable[..., Any]:
     """What Function.apply ends in when no transform is at work, without its ten microseconds of binding arguments."""
     bare: Callable[..., Any] = super(Function, function).apply  # type: ignore[misc]
     return bare

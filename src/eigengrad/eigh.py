@@ -22,7 +22,7 @@ from ._inputs import (
     widen,
 )
 from ._return_types import EighResult, eigh_result
-from ._transforms import Batched, run
+from ._transforms import Batched, bare_apply, run
 from .errors import GaugeError, choose
 from .gradients import GradientRule, resolve
 
@@ -70,9 +70,12 @@ def eigh(
     >>> bool(torch.isfinite(A.grad).all())
     True
     """
-    if UPLO == "L" and driver is None and nothing_between(A):  # the common case, without five microseconds of questions
-        resolve(gradient)
-        found = solvers.eigh_at_once(A)
+    plan = solvers.plan(A) if UPLO == "L" and driver is None and nothing_between(A) else None
+    if plan is not None:  # the common case, without ten microseconds of questions
+        rule = resolve(gradient)
+        if A.requires_grad and torch.is_grad_enabled():
+            return eigh_result(*bare_apply(_EighAtOnce)(A, UPLO, rule, "batched", check_finite))
+        found = solvers.eigh_at_once(A, plan)
         if found is not None:
             return eigh_result(*found)
     check_matrix("eigh", A, square=True)
@@ -99,8 +102,8 @@ def decompose(function: str, A: Tensor, driver: str | None, check_finite: bool |
     """The eigenpairs as constants, for a caller with a derivative of its own."""
     if not transforming():
         A = A.detach()
-        found = solvers.eigh_at_once(A) if driver is None and nothing_between(A) else None
-        return found or solvers.eigh(A, "L", solvers.resolve(driver), check_finite, function)
+        plan = solvers.plan(A) if driver is None and nothing_between(A) else None
+        return solvers.eigh_at_once(A, plan) or solvers.eigh(A, "L", solvers.resolve(driver), check_finite, function)
     result = eigh(A.detach(), gradient="mask", driver=driver, check_finite=check_finite)
     return result.eigenvalues, result.eigenvectors
 
@@ -138,6 +141,14 @@ class _EighTransforms(_Eigh, Batched):
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         with full_precision(dA):
             return ctx.rule.pushforward(*ctx.saved_tensors, dA)
+
+
+class _EighAtOnce(_EighTransforms):
+    """The same for what the kernels have a plan for."""
+
+    @staticmethod
+    def forward(A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None) -> Any:
+        return solvers.eigh_at_once(A, solvers.plan(A)) or solvers.eigh(A, UPLO, driver, check_finite)
 
 
 def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,70 +22,80 @@ _PARALLEL = 120.0  # microseconds of work from which a second thread pays
 
 def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
     """gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV and the rule's R, for tensors that are ``usable``."""
-    n = V.shape[-1]
-    L, gL, gV = L.contiguous(), None if gL is None else gL.contiguous().resolve_neg(), gV.resolve_neg()
-    slopes = 0 if gL is None else gL.data_ptr()
-    batch = L.numel() // n
-    options = n, rule.value, one, two
-    if n > _IN_LANES and not _fit(n, batch):
+    plan = _plan(V.shape, V.dtype, "rule")
+    L, gV = L.contiguous(), gV.resolve_neg()
+    slopes = 0
+    if gL is not None:
+        gL = gL.contiguous().resolve_neg()
+        slopes = gL.data_ptr()
+    options = plan.n, rule.value, one, two
+    if not plan.complete:
         Vt = V.mT
         X = matmul(Vt, gV).contiguous()
-        matrices = X.data_ptr(), L.data_ptr(), slopes
-        _run("pullbacks_alone", "fill_bracket", V.dtype, matrices, options, batch, 1, 2e-3 * n * n)
+        plan.run((X.data_ptr(), L.data_ptr(), slopes), options)
         return matmul(matmul(V, X), Vt)
-    rows = V.mT.contiguous()
     by_rows = gV.is_contiguous()
-    gV = gV if by_rows else gV.mT.contiguous()
-    gA = torch.empty_like(rows)
-    places = rows.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()
-    if n > _IN_LANES:
-        _run("pullbacks_alone", "rule_alone", V.dtype, places, options, batch, 1, 3 + 8e-5 * n**3)
-    else:
-        cost = 0.5 + 1e-3 * n**3
-        _run("pullbacks", "pull_through_rule", V.dtype, places, options, batch, _side_by_side(V), cost)
+    if not by_rows:
+        gV = gV.mT.contiguous()
+    V = _by_columns(V, plan)
+    gA = V.new_empty_strided(V.shape, plan.rows)
+    plan.run((V.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()), options)
     return gA
-
-
-def _fit(n: int, batch: int) -> bool:
-    """Whether the kernels for one matrix at a time are the way."""
-    return n <= _ALONE or (n <= _LARGEST and batch > 1)
 
 
 def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:
     """V [F ∘ (Vᵀ G V)] Vᵀ with the function's divided differences F, for tensors that are ``usable``; or ``None``."""
-    n = V.shape[-1]
-    batch = L.numel() // n if n else 0
-    if batch == 0 or not _fit(n, batch):
+    if V.numel() == 0:
         return None
-    L, rows, G = L.contiguous(), V.mT.contiguous(), G.contiguous().resolve_neg()
-    gA = torch.empty_like(rows)
-    places, options = (rows.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()), (n, function.value)
-    if n > _IN_LANES:
-        _run("pullbacks_alone", "function_alone", V.dtype, places, options, batch, 1, 3 + 1.1e-4 * n**3)
-    else:
-        cost = 0.5 + 1.3e-3 * n**3
-        _run("pullbacks", "pull_through_function", V.dtype, places, options, batch, _side_by_side(V), cost)
+    plan = _plan(V.shape, V.dtype, "function")
+    if not plan.complete:
+        return None
+    L, V, G = L.contiguous(), _by_columns(V, plan), G.contiguous().resolve_neg()
+    gA = V.new_empty_strided(V.shape, plan.rows)
+    plan.run((V.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()), (plan.n, function.value))
     return gA
 
 
-def _side_by_side(V: Tensor) -> int:
-    """How many matrices are taken at a time."""
-    return 64 // V.itemsize
+class _Plan(NamedTuple):
+    """How gradients at matrices of one shape are computed, worked out once."""
+
+    n: int
+    batch: int
+    complete: bool  # the kernel does all of it; or else what is between products
+    rows: tuple[int, ...]  # strides of matrices whose rows are contiguous,
+    columns: tuple[int, ...]  # or whose columns are
+    kernel: Callable[..., int]
+    unit: int  # it takes so many matrices at a time
+    short: bool  # not worth a second thread
+
+    def run(self, places: Sequence[Any], options: Sequence[Any]) -> None:
+        """The kernel, on one thread or on several."""
+        if self.short or torch.get_num_threads() == 1:
+            self.kernel(*places, 0, self.batch, *options, 0)
+        else:
+            threads.share(self.kernel, places, self.batch, self.unit, options)
 
 
-def _run(
-    module: str,
-    name: str,
-    dtype: torch.dtype,
-    places: Sequence[Any],
-    options: Sequence[Any],
-    batch: int,
-    unit: int,
-    cost: float,
-) -> None:
-    """On one thread, or on several where ``cost`` microseconds a unit make it worth while."""
-    run = kernel(module, name, dtype)
-    if torch.get_num_threads() == 1 or -(-batch // unit) * cost < _PARALLEL:
-        run(*places, 0, batch, *options, 0)
+@functools.lru_cache(maxsize=1024)
+def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan:
+    """Which kernel pulls gradients through a "rule" or a "function", by measurement. The times are microseconds."""
+    n, batch = shape[-1], shape[:-2].numel()
+    complete = n <= _ALONE or (n <= _LARGEST and batch > 1)
+    rule = what == "rule"
+    unit = 1
+    if n <= _IN_LANES:
+        module, name, unit = "pullbacks", f"pull_through_{what}", 64 // dtype.itemsize
+        time = 0.5 + (1e-3 if rule else 1.3e-3) * n**3
+    elif complete:
+        module, name, time = "pullbacks_alone", f"{what}_alone", 3 + (8e-5 if rule else 1.1e-4) * n**3
     else:
-        threads.share(run, places, batch, unit, options)
+        module, name, time = "pullbacks_alone", "fill_bracket", 2e-3 * n**2
+    rows = torch.empty(shape, device="meta").stride()
+    columns = (*rows[:-2], 1, n)
+    run = kernel(module, name, dtype)
+    return _Plan(n, batch, complete, rows, columns, run, unit, -(-batch // unit) * time < _PARALLEL)
+
+
+def _by_columns(V: Tensor, plan: _Plan) -> Tensor:
+    """V with contiguous columns, as the decompositions here give it, and torch's."""
+    return V if V.stride() == plan.columns else V.mT.contiguous().mT

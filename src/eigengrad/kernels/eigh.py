@@ -13,14 +13,18 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at
-from .compiled import compiled, inner
+from .compiled import compiled, inlined, inner
 from .eigh_divided import eigh_divided
 from .eigh_lanes import eigh_lanes
 from .jacobi import jacobi
 from .parts import first_part, next_part
-from .vectors import lanes_of, narrow_lanes_of, wide_lanes_of
+from .vectors import AVX512, half_lanes_of, lanes_of, narrow_lanes_of
 
-__all__ = ["by_jacobi", "divided", "side_by_side"]
+__all__ = ["HALVES", "by_jacobi", "divided", "few_side_by_side", "side_by_side"]
+
+#: Whether half registers are worth it for matrices that do not fill whole ones: those of 64 bytes some CPUs take in two
+#: halves, and elsewhere nothing is lost.
+HALVES = AVX512
 
 
 @inner
@@ -43,18 +47,28 @@ def by_jacobi(number: Any, A: int, L: int, V: int, first: int, last: int, n: int
     return total
 
 
-@compiled
-def side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
-    """:func:`.eigh_lanes.eigh_lanes`: n ≥ 2."""
-    lanes, wide = lanes_of(number), wide_lanes_of(number)
+@inlined
+def _side_by_side(lanes: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
     matrices, values, vectors = _arrays(lanes, A, L, V, last, n)
     total = 0
     begin, end = first_part(ledger, first, last)
     while begin < end:
-        status = eigh_lanes(lanes, wide, matrices, values, vectors, begin, end, n)
+        status = eigh_lanes(lanes, matrices, values, vectors, begin, end, n)
         total |= status
         begin, end = next_part(ledger, begin, end, last, status)
     return total
+
+
+@compiled
+def side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+    """:func:`.eigh_lanes.eigh_lanes`: n ≥ 2."""
+    return _side_by_side(lanes_of(number), A, L, V, first, last, n, ledger)
+
+
+@compiled
+def few_side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+    """The same in half registers, for so few matrices that half of a whole one would be empty."""
+    return _side_by_side(half_lanes_of(number), A, L, V, first, last, n, ledger)
 
 
 @compiled

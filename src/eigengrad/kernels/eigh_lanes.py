@@ -21,6 +21,7 @@ from .sweeps import TOGETHER, diagonalise
 from .vectors import (
     aligned,
     any_lane,
+    doubled,
     load,
     restore_denormals,
     splat,
@@ -36,13 +37,13 @@ _CACHED = 24  # up to this n the vectors of a block stay in the first-level cach
 
 
 @inlined
-def eigh_lanes(lanes: Any, wide: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
+def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≥ 2.
 
     Reads the lower triangles. Returns the sum of 1, if some matrix was not finite (its result is NaN), and 2, if some
-    did not converge. ``wide`` are vectors of twice the width of ``lanes``.
+    did not converge.
     """
-    W = width(lanes)
+    W, wide = width(lanes), doubled(lanes)
     large = n > _CACHED and n >= W
     # Entry i of eigenvector k is at i·stride + k, with room for four vectors and four entries at a time. An odd
     # multiple of eight vectors spreads rows and columns alike over all sets of the cache.

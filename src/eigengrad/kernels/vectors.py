@@ -32,7 +32,9 @@ __all__ = [
     "any_lane",
     "broadcast",
     "copy_sign",
+    "doubled",
     "fma",
+    "half_lanes_of",
     "horizontal_sum",
     "lane_numbers",
     "lanes_of",
@@ -54,7 +56,6 @@ __all__ = [
     "suspend_denormals",
     "transpose",
     "unsigned_zero",
-    "wide_lanes_of",
     "width",
 ]
 
@@ -220,10 +221,17 @@ def _vectors_of(width: Callable[[Any], int]) -> Any:
 
 #: Vectors of the type of a number, of this CPU's width.
 lanes_of = _vectors_of(lambda number: BYTES * 8 // number.bitwidth)
-#: Vectors of the type of a number, of twice this CPU's width: two registers, for chains that wait for each result.
-wide_lanes_of = _vectors_of(lambda number: BYTES * 16 // number.bitwidth)
+#: Vectors of the type of a number, of half this CPU's width.
+half_lanes_of = _vectors_of(lambda number: max(2, BYTES * 4 // number.bitwidth))
 #: Vectors of the type of a number, with as many lanes as those of float64 have: half a register of float32.
 narrow_lanes_of = _vectors_of(lambda number: BYTES // 8)
+
+
+@intrinsic
+def doubled(typing_context: Any, lanes: Any) -> Any:
+    """Vectors of twice the width: for chains that wait for each result, which two registers do at once."""
+    wide = Lanes(lanes.dtype, 2 * lanes.width)
+    return wide(lanes), lambda context, builder, signature, arguments: context.get_dummy_value()
 
 
 @intrinsic

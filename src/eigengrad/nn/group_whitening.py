@@ -22,7 +22,7 @@ from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete, transforming, widen
 from .._matmul import precise_matmul
-from .._transforms import _bare_apply
+from .._transforms import bare_apply
 from ..eigh import decompose
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
@@ -66,7 +66,7 @@ def group_whiten(
             return _composed(x, weight, bias, groups, whitening, process_group)
         statistics: list[Any] = []  # constants, which need not come out of the function as its results
         arguments = (dense(x), weight, bias, groups, whitening, process_group, root_eps, statistics)
-        return Whitened(_bare_apply(_GroupWhiten)(*arguments), *statistics)
+        return Whitened(bare_apply(_GroupWhiten)(*arguments), *statistics)
 
 
 def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete, widen
-from .._transforms import _bare_apply
+from .._transforms import bare_apply
 from .inner_graph import inner_graph
 from .layout import channels_fast, dense, in_layout_of
 from .passes import passes_over
@@ -40,7 +40,7 @@ def recolor(
             where N is 1 if moments are of the batch; differentiable.
     """
     if _passable(content, style, alpha, per_sample):
-        y: Tensor = _bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold)
+        y: Tensor = bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold)
         return y
     return _composed(content, style, alpha, groups, per_sample, fold)
 

@@ -17,7 +17,7 @@ from .. import kernels
 from .._inputs import is_concrete, real_dtype
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, choose, first_index
 from . import batched, lapack
-from .batched import eigh_at_once
+from .batched import eigh_at_once, plan
 
 __all__ = [
     "DRIVERS",
@@ -26,6 +26,7 @@ __all__ = [
     "eigh_at_once",
     "name_non_finite",
     "once_more",
+    "plan",
     "require_finite",
     "resolve",
     "svd",

@@ -18,7 +18,7 @@ from ..errors import LinAlgError
 from ..kernels import threads
 from . import lapack
 
-__all__ = ["eigh", "eigh_at_once", "suits", "svd"]
+__all__ = ["Plan", "eigh", "eigh_at_once", "plan", "suits", "svd"]
 
 svd = lapack.svd
 
@@ -47,23 +47,25 @@ def eigh(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         L, V = _eigh_operator(A, UPLO)
         return L, V
-    plan = _plan(A.shape, A.dtype)
-    assert plan is not None
-    return _decompose(A if UPLO == "L" else A.mT, plan)
+    how = plan(A)
+    assert how is not None
+    return _decompose(A if UPLO == "L" else A.mT, how)
 
 
-def eigh_at_once(A: Tensor) -> tuple[Tensor, Tensor] | None:
-    """:func:`eigh` of what may be anything in main memory, or claim to be; None if the kernels do not suit, or fail."""
-    plan = _plan(A.shape, A.dtype) if kernels.available() else None
-    if plan is None:
-        return None
+def plan(A: Tensor) -> Plan | None:
+    """How the kernels decompose what is in main memory, or claims to be; None if that is not for them."""
+    return _plan(A.shape, A.dtype) if kernels.available() else None
+
+
+def eigh_at_once(A: Tensor, plan: Plan | None) -> tuple[Tensor, Tensor] | None:
+    """:func:`eigh` by its :func:`plan`; None if there is none, A has no memory after all, or the kernels fail."""
     try:
-        return _decompose(A, plan)
+        return None if plan is None else _decompose(A, plan)
     except RuntimeError:
         return None
 
 
-def _decompose(A: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
+def _decompose(A: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     n, batch, values, vectors, kernel, unit, short = plan
     M = A.contiguous()
     place = M.data_ptr()
@@ -80,7 +82,7 @@ def _decompose(A: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
     return L, V
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """How matrices of one shape are decomposed, worked out once."""
 
     n: int
@@ -95,7 +97,7 @@ class _Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
+def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
     """Which kernel, by measurement; None where there is none, or LAPACK is faster.
 
     From the shape alone, so that a result does not depend on the threads.
@@ -103,14 +105,19 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
     square = len(shape) >= 2 and shape[-1] == shape[-2]
     if not square or not _exist_for(shape[-1], shape.numel(), dtype):
         return None
+    from ..kernels import eigh as entries
+
     n, batch = shape[-1], shape[:-2].numel()
     single = dtype == torch.float32
     unit = 16 if single else 8
     blocks = -(-batch // unit)
     side_by_side = blocks * (1.5 + 0.02 * n**2 + 1.35e-3 * n**3)  # microseconds, as is what follows
     divided = batch * (4 + 0.15 * n + (6e-3 if single else 8e-3) * n**2 + (8e-5 if single else 1.8e-4) * n**3)
+    few = 1 + 0.014 * n**2 + 6.2e-4 * n**3
     if n <= 4:
         name, microseconds = "by_jacobi", blocks * 0.5
+    elif entries.HALVES and 2 * batch <= unit and n <= _SIDE_BY_SIDE and few <= 0.8 * divided:
+        name, microseconds = "few_side_by_side", few
     elif n <= _SIDE_BY_SIDE and side_by_side <= 0.8 * divided:  # a block cannot be shared, single matrices can
         name, microseconds = "side_by_side", side_by_side
     else:
@@ -118,7 +125,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> _Plan | None:
     strides = _strides(shape)
     values = tuple(shape[:-1]), (*(stride // n for stride in strides[:-2]), 1)
     kernel = kernels.kernel("eigh", name, dtype)
-    return _Plan(n, batch, values, (tuple(shape), strides), kernel, unit, microseconds < _PARALLEL)
+    return Plan(n, batch, values, (tuple(shape), strides), kernel, unit, microseconds < _PARALLEL)
 
 
 def _strides(shape: torch.Size) -> tuple[int, ...]:
@@ -139,11 +146,11 @@ def _eigh_operator(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     """
     from . import name_non_finite, once_more
 
-    plan = _plan(A.shape, A.dtype) if A.is_cpu and kernels.available() else None  # a program may be saved and moved
-    if plan is None and A.is_cpu:
+    how = plan(A) if A.is_cpu else None  # a program may be saved and moved
+    if how is None and A.is_cpu:
         name_non_finite("eigh", A, UPLO)
     try:
-        return lapack.eigh(A, UPLO) if plan is None else _decompose(A if UPLO == "L" else A.mT, plan)
+        return lapack.eigh(A, UPLO) if how is None else _decompose(A if UPLO == "L" else A.mT, how)
     except LinAlgError:
         name_non_finite("eigh", A, UPLO)
         return once_more("eigh", lambda M: lapack.eigh(M, UPLO), A)
