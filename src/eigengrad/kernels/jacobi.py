@@ -1,10 +1,11 @@
 """Eigendecomposition for n ≤ 4: cyclic Jacobi, a whole matrix and its eigenvectors in registers, W matrices at a time.
 
 A rotation zeroes one entry: with δ = a_qq − a_pp and h = √(δ² + 4a²), its angle has cos²θ = (1 + |δ|/h)/2 and
-sin θ = ±a/(h cos θ). Six rotations make a sweep over a 4×4 matrix (pairs that share no index follow each other, so that
-their arithmetic overlaps); five sweeps are typical, as convergence is quadratic. A sweep is about 6·(20 + 6·6) flops,
-some 1,700 a matrix in all; nothing but the input and the result touches memory. Smaller matrices run as 4×4 ones
-with zero rows: a zero entry gives exactly no rotation.
+sin θ = ±a/(h cos θ). Six rotations make a sweep over a 4×4 matrix, by pairs that share no index; four sweeps are
+typical, as convergence is quadratic. A sweep is about 6·(20 + 6·6) flops, some 1,400 a matrix in all; nothing but the
+input and the result touches memory. Angles are latency and turns are throughput, so a pair's angles are computed before
+the vectors are turned by those of the pair before. Smaller matrices run as 4×4 ones with zero rows: a zero entry gives
+exactly no rotation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .vectors import (
     copy_sign,
     fma,
     load,
-    reciprocal_root,
+    reciprocal_root_rounded,
     restore_denormals,
     select,
     splat,
@@ -48,21 +49,26 @@ def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, negligible: Any) ->
     """
     zero, one, half = splat(lanes, 0.0), splat(lanes, 1.0), splat(lanes, 0.5)
     gap, twice = q - p, a + a
-    y, k = reciprocal_root(fma(gap, gap, fma(twice, twice, tiny)))
-    over_h = y * k
+    over_h = reciprocal_root_rounded(fma(gap, gap, fma(twice, twice, tiny)))
     cos2 = fma(half * absolute(gap), over_h, half)
-    y, k = reciprocal_root(cos2)
-    over_cos = y * k
+    over_cos = reciprocal_root_rounded(cos2)
     nothing = absolute(a) <= negligible
-    ratio = copy_sign(over_h, gap) * select(nothing, zero, a)
-    over_cos2 = over_cos * over_cos
-    over_cos2 = fma(fma(-cos2, over_cos2, one), over_cos2, over_cos2)  # the eigenvalues want it to round-off
-    return select(nothing, one, cos2 * over_cos), ratio * over_cos, ratio * a * over_cos2
+    sin = copy_sign(over_h, gap) * select(nothing, zero, a) * over_cos
+    return select(nothing, one, cos2 * over_cos), sin, sin * over_cos * a
 
 
 @inner
 def _turn(cos: Any, sin: Any, x: Any, y: Any) -> Any:
     return cos * x - sin * y, sin * x + cos * y
+
+
+@inner
+def _turn_vectors(cos: Any, sin: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any) -> Any:
+    x0, y0 = _turn(cos, sin, x0, y0)
+    x1, y1 = _turn(cos, sin, x1, y1)
+    x2, y2 = _turn(cos, sin, x2, y2)
+    x3, y3 = _turn(cos, sin, x3, y3)
+    return x0, x1, x2, x3, y0, y1, y2, y3
 
 
 @inner
@@ -124,55 +130,37 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
             if not any_lane(going_on):
                 break
             negligible = select(going_on, least, infinite)
-            cos, sin, t = _rotation(lanes, a, d, ad, tiny, negligible)
+            cos1, sin1, t = _rotation(lanes, a, d, ad, tiny, negligible)
+            cos2, sin2, u = _rotation(lanes, b, c, bc, tiny, negligible)
             a, d, ad = a - t, d + t, zero
-            ab, bd = _turn(cos, sin, ab, bd)
-            ac, cd = _turn(cos, sin, ac, cd)
-            a0, d0 = _turn(cos, sin, a0, d0)
-            a1, d1 = _turn(cos, sin, a1, d1)
-            a2, d2 = _turn(cos, sin, a2, d2)
-            a3, d3 = _turn(cos, sin, a3, d3)
-            cos, sin, t = _rotation(lanes, b, c, bc, tiny, negligible)
-            b, c, bc = b - t, c + t, zero
-            ab, ac = _turn(cos, sin, ab, ac)
-            bd, cd = _turn(cos, sin, bd, cd)
-            b0, c0 = _turn(cos, sin, b0, c0)
-            b1, c1 = _turn(cos, sin, b1, c1)
-            b2, c2 = _turn(cos, sin, b2, c2)
-            b3, c3 = _turn(cos, sin, b3, c3)
-            cos, sin, t = _rotation(lanes, a, c, ac, tiny, negligible)
+            ab, bd = _turn(cos1, sin1, ab, bd)
+            ac, cd = _turn(cos1, sin1, ac, cd)
+            b, c, bc = b - u, c + u, zero
+            ab, ac = _turn(cos2, sin2, ab, ac)
+            bd, cd = _turn(cos2, sin2, bd, cd)
+            cos3, sin3, t = _rotation(lanes, a, c, ac, tiny, negligible)
+            cos4, sin4, u = _rotation(lanes, b, d, bd, tiny, negligible)
+            a0, a1, a2, a3, d0, d1, d2, d3 = _turn_vectors(cos1, sin1, a0, a1, a2, a3, d0, d1, d2, d3)
+            b0, b1, b2, b3, c0, c1, c2, c3 = _turn_vectors(cos2, sin2, b0, b1, b2, b3, c0, c1, c2, c3)
             a, c, ac = a - t, c + t, zero
-            ab, bc = _turn(cos, sin, ab, bc)
-            ad, cd = _turn(cos, sin, ad, cd)
-            a0, c0 = _turn(cos, sin, a0, c0)
-            a1, c1 = _turn(cos, sin, a1, c1)
-            a2, c2 = _turn(cos, sin, a2, c2)
-            a3, c3 = _turn(cos, sin, a3, c3)
-            cos, sin, t = _rotation(lanes, b, d, bd, tiny, negligible)
-            b, d, bd = b - t, d + t, zero
-            ab, ad = _turn(cos, sin, ab, ad)
-            bc, cd = _turn(cos, sin, bc, cd)
-            b0, d0 = _turn(cos, sin, b0, d0)
-            b1, d1 = _turn(cos, sin, b1, d1)
-            b2, d2 = _turn(cos, sin, b2, d2)
-            b3, d3 = _turn(cos, sin, b3, d3)
-            cos, sin, t = _rotation(lanes, a, b, ab, tiny, negligible)
+            ab, bc = _turn(cos3, sin3, ab, bc)
+            ad, cd = _turn(cos3, sin3, ad, cd)
+            b, d, bd = b - u, d + u, zero
+            ab, ad = _turn(cos4, sin4, ab, ad)
+            bc, cd = _turn(cos4, sin4, bc, cd)
+            cos5, sin5, t = _rotation(lanes, a, b, ab, tiny, negligible)
+            cos6, sin6, u = _rotation(lanes, c, d, cd, tiny, negligible)
+            a0, a1, a2, a3, c0, c1, c2, c3 = _turn_vectors(cos3, sin3, a0, a1, a2, a3, c0, c1, c2, c3)
+            b0, b1, b2, b3, d0, d1, d2, d3 = _turn_vectors(cos4, sin4, b0, b1, b2, b3, d0, d1, d2, d3)
             a, b, ab = a - t, b + t, zero
-            ac, bc = _turn(cos, sin, ac, bc)
-            ad, bd = _turn(cos, sin, ad, bd)
-            a0, b0 = _turn(cos, sin, a0, b0)
-            a1, b1 = _turn(cos, sin, a1, b1)
-            a2, b2 = _turn(cos, sin, a2, b2)
-            a3, b3 = _turn(cos, sin, a3, b3)
-            cos, sin, t = _rotation(lanes, c, d, cd, tiny, negligible)
-            c, d, cd = c - t, d + t, zero
-            ac, ad = _turn(cos, sin, ac, ad)
-            bc, bd = _turn(cos, sin, bc, bd)
-            c0, d0 = _turn(cos, sin, c0, d0)
-            c1, d1 = _turn(cos, sin, c1, d1)
-            c2, d2 = _turn(cos, sin, c2, d2)
-            c3, d3 = _turn(cos, sin, c3, d3)
+            ac, bc = _turn(cos5, sin5, ac, bc)
+            ad, bd = _turn(cos5, sin5, ad, bd)
+            c, d, cd = c - u, d + u, zero
+            ac, ad = _turn(cos6, sin6, ac, ad)
+            bc, bd = _turn(cos6, sin6, bc, bd)
             off = (ab * ab + ac * ac + ad * ad) + (bc * bc + bd * bd + cd * cd)
+            a0, a1, a2, a3, b0, b1, b2, b3 = _turn_vectors(cos5, sin5, a0, a1, a2, a3, b0, b1, b2, b3)
+            c0, c1, c2, c3, d0, d1, d2, d3 = _turn_vectors(cos6, sin6, c0, c1, c2, c3, d0, d1, d2, d3)
         a0, a1, a2, a3 = _unit(lanes, a0, a1, a2, a3)
         b0, b1, b2, b3 = _unit(lanes, b0, b1, b2, b3)
         c0, c1, c2, c3 = _unit(lanes, c0, c1, c2, c3)

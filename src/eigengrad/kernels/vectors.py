@@ -47,6 +47,7 @@ __all__ = [
     "reciprocal",
     "reciprocal_for",
     "reciprocal_root",
+    "reciprocal_root_rounded",
     "restore_denormals",
     "root",
     "select",
@@ -394,20 +395,34 @@ def reciprocal_root(typing_context: Any, value: Any) -> Any:
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x = arguments[0]
-        if AVX512:
-            half, three_halves = value.constant(0.5), value.constant(1.5)
-            y, half_x = _estimate(builder, value, x, "rsqrt14"), builder.fmul(x, half)
-            for last in (True,) if value.bytes == 4 else (False, True):
-                product = builder.fmul(half_x, y)
-                k = value.intrinsic(builder, "fma", builder.fneg(product), y, three_halves)
-                y = y if last else builder.fmul(y, k)
-        else:
-            k = value.constant(1.0)
-            y = builder.fdiv(k, value.intrinsic(builder, "sqrt", x))
+        y, k = _reciprocal_root(builder, value, arguments[0], 1.0)
         return context.make_tuple(builder, signature.return_type, (y, k))
 
     return types.UniTuple(value, 2)(value), generate
+
+
+@intrinsic
+def reciprocal_root_rounded(typing_context: Any, value: Any) -> Any:
+    """1/√x to an ulp, for x > 0 and not denormal: the last step adds a correction, which is more accurate."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        y, k = _reciprocal_root(builder, value, arguments[0], 0.0)
+        return value.intrinsic(builder, "fma", y, k, y)
+
+    return value(value), generate
+
+
+def _reciprocal_root(builder: Any, value: Vector, x: Any, one: float) -> Any:
+    """(y, k) such that 1/√x is y·k if ``one`` is 1, and y + y·k if it is 0."""
+    if not AVX512:
+        y = builder.fdiv(value.constant(1.0), value.intrinsic(builder, "sqrt", x))
+        return y, value.constant(one)
+    y, half_x = _estimate(builder, value, x, "rsqrt14"), builder.fmul(x, value.constant(0.5))
+    for last in (True,) if value.bytes == 4 else (False, True):
+        target = value.constant(0.5 + (one if last else 1.0))
+        k = value.intrinsic(builder, "fma", builder.fneg(builder.fmul(half_x, y)), y, target)
+        y = y if last else builder.fmul(y, k)
+    return y, k
 
 
 def _reciprocal(builder: Any, value: Vector, x: Any, precise: int) -> Any:
