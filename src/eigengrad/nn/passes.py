@@ -234,7 +234,7 @@ class KernelPasses:
         totals = centre.new_empty(self.slabs, self.totals)
         arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
         sizes = self.slabs, self.summed, self.span
-        nanoseconds = (0.06 + 0.01 * self.d) * (1 if left is right else 2)
+        nanoseconds = (0.06 + 0.0125 * self.d) * (1 if left is right else 2)
         self._run(self._kernel("moments", "moments"), arguments, self.slabs, sizes, nanoseconds)
         return totals
 
@@ -244,7 +244,7 @@ class KernelPasses:
         arguments = *maps, weights, offsets, y.data_ptr()
         streamed = self.streamed and y.data_ptr() % _vector_bytes() == 0
         sizes = self.mixed, self.span, int(streamed)
-        nanoseconds = (0.12 + 0.009 * self.d) * (1 if second is None else 2)
+        nanoseconds = (0.1 + 0.021 * self.d) * (1 if second is None else 2)
         self._run(self._kernel("channel_mixing", "mix"), arguments, self.tiles, sizes, nanoseconds)
         return y
 
