@@ -112,8 +112,8 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
     unit = 16 if single else 8
     blocks = -(-batch // unit)
     side_by_side = blocks * (1.5 + 0.02 * n**2 + 1.35e-3 * n**3)  # microseconds, as is what follows
-    divided = batch * (4 + 0.15 * n + (6e-3 if single else 8e-3) * n**2 + (8e-5 if single else 1.8e-4) * n**3)
-    few = 1 + 0.014 * n**2 + 6.2e-4 * n**3
+    few = 1 + (0.014 if single else 0.016) * n**2 + (6.2e-4 if single else 7.2e-4) * n**3
+    divided = batch * (4 + 0.15 * n + (5e-3 if single else 6.5e-3) * n**2 + (7e-5 if single else 1.2e-4) * n**3)
     if n <= 4:
         name, microseconds = "by_jacobi", blocks * 0.5
     elif entries.HALVES and 2 * batch <= unit and n <= _SIDE_BY_SIDE and few <= 0.8 * divided:
