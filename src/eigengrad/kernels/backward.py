@@ -23,6 +23,7 @@ _PARALLEL = 120.0  # microseconds of work from which a second thread pays
 def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
     """gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV and the rule's R, for tensors that are ``usable``."""
     plan = _plan(V.shape, V.dtype, "rule")
+    assert plan is not None
     L, gV = L.contiguous(), gV.resolve_neg()
     slopes = 0
     if gL is not None:
@@ -45,10 +46,8 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
 
 def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:
     """V [F ∘ (Vᵀ G V)] Vᵀ with the function's divided differences F, for tensors that are ``usable``; or ``None``."""
-    if V.numel() == 0:
-        return None
-    plan = _plan(V.shape, V.dtype, "function")
-    if not plan.complete:
+    plan = _plan(V.shape, V.dtype, "function") if V.numel() > 0 else None
+    if plan is None:
         return None
     L, V, G = L.contiguous(), _by_columns(V, plan), G.contiguous().resolve_neg()
     gA = V.new_empty_strided(V.shape, plan.rows)
@@ -77,12 +76,16 @@ class _Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan:
-    """Which kernel pulls gradients through a "rule" or a "function", by measurement. The times are microseconds."""
+def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
+    """Which kernel pulls gradients through a "rule" or a "function", by measurement; for a function there may be none.
+
+    The times are microseconds.
+    """
     n, batch = shape[-1], shape[:-2].numel()
     complete = n <= _ALONE or (n <= _LARGEST and batch > 1)
-    rule = what == "rule"
-    unit = 1
+    rule, unit = what == "rule", 1
+    if not complete and not rule:
+        return None
     if n <= _IN_LANES:
         module, name, unit = "pullbacks", f"pull_through_{what}", 64 // dtype.itemsize
         time = 0.5 + (1e-3 if rule else 1.3e-3) * n**3
