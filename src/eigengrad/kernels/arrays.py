@@ -12,7 +12,8 @@ from numba import carray
 
 from .addresses import pointer
 from .compiled import compiled, inner
-from .vectors import _dtype_of, aligned, splat, store, width
+from .vector_memory import _dtype_of, aligned, store
+from .vectors import splat, width
 
 __all__ = ["array_at", "doubles_at", "rounded", "zeros"]
 

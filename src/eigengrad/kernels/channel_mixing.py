@@ -21,7 +21,8 @@ from .parts import first_part, next_part
 from .rotated_lanes import mix_in_lanes, rotated_weights, within_lanes
 from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile, scatter, worth_fetching
 from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
-from .vectors import broadcast, lanes_of, splat, width
+from .vector_memory import broadcast
+from .vectors import lanes_of, splat, width
 
 __all__ = ["mix"]
 

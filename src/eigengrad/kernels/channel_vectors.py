@@ -17,7 +17,8 @@ from typing import Any
 from .compiled import inner
 from .products import add_outers
 from .vector_blocks import add_four, store_block, zero_block
-from .vectors import aligned, load, splat, store, width
+from .vector_memory import aligned, load, store
+from .vectors import splat, width
 
 __all__ = ["channels_are_vectors", "columns_of_weights", "mix_vectors", "new_rows", "sum_vectors"]
 

@@ -19,22 +19,13 @@ from typing import Any
 import numpy as np
 
 from .compiled import inlined, inner
+from .denormals import restore_denormals, suspend_denormals
 from .householder import PANEL, read_square, tridiagonalise
 from .reflectors import reflect
 from .secular import roots, unit_vectors
 from .sweeps import TOGETHER, diagonalise
-from .vectors import (
-    aligned,
-    broadcast,
-    fma,
-    load,
-    restore_denormals,
-    splat,
-    store,
-    suspend_denormals,
-    transpose,
-    width,
-)
+from .vector_memory import aligned, broadcast, load, store, transpose
+from .vectors import fma, splat, width
 
 __all__ = ["eigh_divided"]
 

@@ -14,22 +14,13 @@ import numpy as np
 
 from .arrays import rounded
 from .compiled import inlined
+from .denormals import restore_denormals, suspend_denormals
 from .householder_lanes import REFLECTORS, accumulate, tridiagonalise
 from .lanes import deinterleave_sorted, interleave, interleave_rows, normalise
 from .prefetch import fetch, fetch_to_write
 from .sweeps import TOGETHER, diagonalise
-from .vectors import (
-    aligned,
-    any_lane,
-    doubled,
-    load,
-    restore_denormals,
-    splat,
-    store,
-    suspend_denormals,
-    unsigned_zero,
-    width,
-)
+from .vector_memory import aligned, load, store
+from .vectors import any_lane, doubled, splat, unsigned_zero, width
 
 __all__ = ["eigh_lanes"]
 

@@ -15,19 +15,8 @@ import numpy as np
 
 from .compiled import inner
 from .vector_blocks import lane_sums
-from .vectors import (
-    absolute,
-    broadcast,
-    fma,
-    horizontal_sum,
-    larger,
-    load,
-    power_of_two_inverse,
-    splat,
-    store,
-    transpose,
-    width,
-)
+from .vector_memory import broadcast, load, store, transpose
+from .vectors import absolute, fma, horizontal_sum, larger, power_of_two_inverse, splat, width
 
 __all__ = ["PANEL", "read_square", "tridiagonalise"]
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .compiled import inner
-from .vectors import copy_sign, load, load_four, root, select, splat, store, store_four, width
+from .vector_memory import load, load_four, store, store_four
+from .vectors import copy_sign, root, select, splat, width
 
 __all__ = ["REFLECTORS", "accumulate", "tridiagonalise"]
 

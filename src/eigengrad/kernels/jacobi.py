@@ -15,25 +15,10 @@ from typing import Any
 import numpy as np
 
 from .compiled import inlined, inner
+from .denormals import restore_denormals, suspend_denormals
 from .lanes import interleave, normalise
-from .vectors import (
-    absolute,
-    aligned,
-    any_lane,
-    copy_sign,
-    fma,
-    load,
-    reciprocal_root_rounded,
-    restore_denormals,
-    select,
-    splat,
-    store,
-    store_in_turns,
-    suspend_denormals,
-    transpose,
-    unsigned_zero,
-    width,
-)
+from .vector_memory import aligned, load, store, store_in_turns, transpose
+from .vectors import absolute, any_lane, copy_sign, fma, reciprocal_root_rounded, select, splat, unsigned_zero, width
 
 __all__ = ["jacobi"]
 

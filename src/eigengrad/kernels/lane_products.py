@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from .compiled import inner
-from .vectors import fma, load, splat, store, width
+from .vector_memory import load, store
+from .vectors import fma, splat, width
 
 __all__ = ["product"]
 

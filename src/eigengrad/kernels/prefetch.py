@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compiled import inner
-from .vectors import _address
+from .vector_memory import _address
 
 __all__ = ["fetch", "fetch_to_write"]
 

@@ -15,7 +15,8 @@ from typing import Any
 from .arrays import rounded
 from .compiled import inlined, inner
 from .vector_blocks import add_outer, store_block, zero_block
-from .vectors import load, store, transpose, width
+from .vector_memory import load, store, transpose
+from .vectors import width
 
 __all__ = ["add_outers", "copy_matrix", "multiply", "padded_rows", "transpose_in"]
 

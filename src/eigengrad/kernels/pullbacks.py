@@ -23,7 +23,8 @@ from .lane_products import product
 from .lanes import deinterleave, interleave
 from .parts import first_part, next_part
 from .rules import magnitude, make_ready
-from .vectors import aligned, lanes_of, load, root, splat, store, width
+from .vector_memory import aligned, load, store
+from .vectors import lanes_of, root, splat, width
 
 __all__ = ["pull_through_function", "pull_through_rule"]
 

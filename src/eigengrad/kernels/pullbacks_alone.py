@@ -20,7 +20,8 @@ from .compiled import compiled, inner
 from .parts import first_part, next_part
 from .products import copy_matrix, multiply, padded_rows, transpose_in
 from .rules import magnitude, make_ready
-from .vectors import aligned, broadcast, lanes_of, load, splat, store, width
+from .vector_memory import aligned, broadcast, load, store
+from .vectors import lanes_of, splat, width
 
 __all__ = ["fill_bracket", "function_alone", "rule_alone"]
 

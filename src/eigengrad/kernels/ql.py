@@ -14,20 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from .compiled import inner
-from .vectors import (
-    absolute,
-    any_lane,
-    copy_sign,
-    fma,
-    load,
-    reciprocal,
-    reciprocal_root,
-    root,
-    select,
-    splat,
-    store,
-    width,
-)
+from .vector_memory import load, store
+from .vectors import absolute, any_lane, copy_sign, fma, reciprocal, reciprocal_root, root, select, splat, width
 
 __all__ = ["SWEEPS", "find_blocks", "finish_sweep", "rotate", "start_sweep", "turned"]
 

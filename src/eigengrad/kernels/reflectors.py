@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from .compiled import inner
-from .vectors import broadcast, fma, horizontal_sum, load, splat, store, width
+from .vector_memory import broadcast, load, store
+from .vectors import fma, horizontal_sum, splat, width
 
 __all__ = ["reflect"]
 

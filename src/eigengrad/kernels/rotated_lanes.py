@@ -20,7 +20,8 @@ from numba.extending import intrinsic
 
 from .compiled import inner
 from .vector_blocks import _vectors, store_block, zero_block
-from .vectors import _load, aligned, load, splat, store, width
+from .vector_memory import _load, aligned, load, store
+from .vectors import splat, width
 
 __all__ = ["mix_in_lanes", "rotated_weights", "sum_in_lanes", "total_places", "within_lanes"]
 

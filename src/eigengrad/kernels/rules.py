@@ -11,7 +11,8 @@ from typing import Any
 
 from . import Rule
 from .compiled import inner
-from .vectors import absolute, larger, load, select, splat, store, width
+from .vector_memory import load, store
+from .vectors import absolute, larger, select, splat, width
 
 __all__ = ["magnitude", "make_ready"]
 

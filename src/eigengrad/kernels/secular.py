@@ -15,22 +15,20 @@ from __future__ import annotations
 from typing import Any
 
 from .compiled import inner
+from .vector_memory import broadcast, load, store
 from .vectors import (
     absolute,
     any_lane,
-    broadcast,
     copy_sign,
     fma,
     lane_numbers,
     larger,
-    load,
     narrow,
     reciprocal,
     reciprocal_for,
     root,
     select,
     splat,
-    store,
     width,
 )
 

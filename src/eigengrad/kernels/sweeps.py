@@ -14,7 +14,8 @@ import numpy as np
 
 from .compiled import inner
 from .ql import SWEEPS, find_blocks, finish_sweep, rotate, start_sweep, turned
-from .vectors import load, load_four, store, store_four, width
+from .vector_memory import load, load_four, store, store_four
+from .vectors import width
 
 __all__ = ["TOGETHER", "diagonalise"]
 

@@ -18,7 +18,8 @@ from .arrays import rounded, zeros
 from .compiled import inner
 from .prefetch import fetch
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
-from .vectors import aligned, broadcast, load, splat, store, width
+from .vector_memory import aligned, broadcast, load, store
+from .vectors import splat, width
 
 __all__ = ["STRAIGHT", "centre_of", "channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
 

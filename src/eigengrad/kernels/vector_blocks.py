@@ -13,7 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .vectors import X86, _address, _load, _splat, _store, _transposed
+from .vector_memory import _address, _load, _store, _transposed
+from .vectors import X86, _splat
 
 __all__ = [
     "add_four",
