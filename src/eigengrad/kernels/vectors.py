@@ -335,7 +335,7 @@ def reciprocal_root(typing_context: Any, value: Any) -> Any:
 
 @intrinsic
 def reciprocal_root_rounded(typing_context: Any, value: Any) -> Any:
-    """1/√x to an ulp, for x > 0 and not denormal: the last step adds a correction, which is more accurate."""
+    """1/√x to about an ulp, for x > 0 and not denormal: the last step adds a correction, which is more accurate."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         y, k = _reciprocal_root(builder, value, arguments[0], 0.0)
@@ -371,7 +371,7 @@ def _reciprocal(builder: Any, value: Vector, x: Any, precise: int) -> Any:
 
 @intrinsic
 def reciprocal(typing_context: Any, value: Any) -> Any:
-    """1/x to an ulp or two, for x neither zero nor denormal."""
+    """1/x to an ulp, for x neither zero nor denormal."""
     return value(value), lambda context, builder, signature, arguments: _reciprocal(
         builder, value, arguments[0], value.bytes
     )
