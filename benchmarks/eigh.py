@@ -25,9 +25,10 @@ ten milliseconds apart, because the threads of torch's products spin for some ti
 - *numpy*: `numpy.linalg.eigh`; *svd*: `torch.linalg.svd` on two threads, a common detour for covariance matrices.
 - *residual*, *orthogonality*: ‖AV − VΛ‖/‖A‖ and ‖VᵀV − I‖, over those of LAPACK.
 - *peak*: nominal flops (9 n³ a matrix) a second of *ours 2* over those of a 2048×2048 matrix product on two threads.
-- *backward* is Taylor's, and torch's own: `torch.autograd.grad` from gradients of eigenvalues and eigenvectors."""
+- *backward* is Taylor's, and torch's own: `torch.autograd.grad` from gradients of eigenvalues and eigenvectors;
+  *autograd 2*: the same through a `torch.autograd.Function` that computes nothing, in either direction."""
 COLUMNS = ["type", "pass", "batch", "n", "torch 1", "torch 2", "ours 1", "ours 2", "torch/ours", "numpy", "svd"]
-COLUMNS += ["residual", "orthogonality", "peak"]
+COLUMNS += ["residual", "orthogonality", "peak", "autograd 2"]
 
 
 def run(threads: list[int]) -> Path:
@@ -66,7 +67,7 @@ def forward(batch: int, n: int, dtype: torch.dtype) -> dict[str, Any]:
     ours, lapack = errors(A, *eg.eigh(A)), errors(A, *torch.linalg.eigh(A))
     share = (9 * n**3 * batch / times["ours 2"].median) / (2 * 2048**3 / gemm)
     accuracy = {"residual": ours[0] / lapack[0], "orthogonality": ours[1] / lapack[1]}
-    return row(dtype, "forward", batch, n, times) | accuracy | {"peak": f"{100 * share:.0f} %"}
+    return row(dtype, "forward", batch, n, times) | accuracy | {"peak": f"{100 * share:.0f} %", "autograd 2": "–"}
 
 
 def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -77,9 +78,26 @@ def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, An
         return lambda: torch.autograd.grad(tuple(decompose(A)), A, (gL, gV))
 
     names = {"torch 1": torch.linalg.eigh, "torch 2": torch.linalg.eigh, "ours 1": eg.eigh, "ours 2": eg.eigh}
+    names["autograd 2"] = lambda A: Nothing.apply(A, gL, gV)
     times = timed({name: both(decompose) for name, decompose in names.items()})
     missing = dict.fromkeys(("numpy", "svd", "residual", "orthogonality", "peak"), "–")
     return row(dtype, "forward + backward", batch, n, times) | missing
+
+
+class Nothing(torch.autograd.Function):
+    """What autograd takes for a function of one matrix with two results."""
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, L: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors that are there already."""
+        ctx.save_for_backward(L, V)
+        return L.view_as(L), V.view_as(V)
+
+    @staticmethod
+    def backward(ctx: Any, gL: Tensor, gV: Tensor) -> tuple[Tensor, None, None]:
+        """A gradient that is there already."""
+        _, _ = ctx.saved_tensors
+        return gV, None, None
 
 
 def timed(contestants: dict[str, Callable[[], object]], seconds: float = 0.4) -> dict[str, Timing]:
