@@ -22,8 +22,7 @@ from .vectors import AVX512, half_lanes_of, lanes_of, narrow_lanes_of
 
 __all__ = ["HALVES", "by_jacobi", "divided", "few_side_by_side", "side_by_side"]
 
-#: Whether half registers are worth it for matrices that do not fill whole ones: those of 64 bytes some CPUs take in two
-#: halves, and elsewhere nothing is lost.
+#: Whether half registers are used for matrices that do not fill whole ones: some CPUs take those of 64 bytes in halves.
 HALVES = AVX512
 
 
