@@ -9,6 +9,7 @@ import torch
 
 import eigengrad as eg
 from eigengrad import kernels
+from eigengrad.kernels import threads
 from eigengrad.solvers import batched
 from eigengrad.testing import MATRICES, SPECTRA, decomposition_errors, hard_matrices, random_hermitian
 
@@ -377,7 +378,7 @@ def test_the_place_in_the_batch_does_not_matter(batch, n, dtype):
     ("batch", "n"), [(4099, 3), (5000, 4), (1000, 8), (301, 16), (130, 40), (65, 64), (9, 100)], ids=str
 )
 def test_the_number_of_threads_does_not_matter(batch, n, dtype):
-    while batched._plan(torch.Size([batch, n, n]), dtype).short:
+    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < threads.SHORT:
         batch = 2 * batch + 1
     A = torch.cat([suite(n, dtype)] * (batch // 60 + 1))[:batch]
     L, V = batched.eigh(A, "L")

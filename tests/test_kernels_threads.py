@@ -1,22 +1,34 @@
 """The kernels' own threads: every part of the work is done once, errors and interruptions wait for the others."""
 
+from __future__ import annotations
+
+import ctypes
 import os
 import signal
+import struct
 import sys
 import threading
 import time
 from array import array
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import eigengrad as eg
-from eigengrad.kernels import parts, threads
+from eigengrad.kernels import threads
 from eigengrad.solvers import batched
 from eigengrad.testing import decomposition_errors
 
 pytest.importorskip("numba")
+
+from numba import carray
+
+from eigengrad.kernels import desks, parts
+from eigengrad.kernels.adapters import Adapter
+from eigengrad.kernels.addresses import pointer
+from eigengrad.kernels.compiled import compiled, entry
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sends signals")
 
@@ -32,7 +44,7 @@ def two_threads():
 def spread(n, dtype=torch.float32):
     """A batch that is worth a second thread."""
     batch = 64
-    while batched._plan(torch.Size([batch, n, n]), dtype).short:
+    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < threads._LONG:
         batch *= 2
     A = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return A @ A.mT
@@ -75,22 +87,36 @@ def test_one_thread_of_torch_is_one_thread(monkeypatch):
     assert used == [(len(A), 16)]
 
 
-def in_parts(work):
+class InParts:
     """A kernel in Python: ``work(begin, end)`` on parts of its range."""
 
-    def kernel(first, last, ledger):
+    def __init__(self, work):
+        self.work = work
+        called = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._called)
+        self.adapter = Adapter(ctypes.cast(called, ctypes.c_void_p).value, struct.Struct("5q").pack, called)
+
+    def __call__(self, first, last, ledger):
         begin, end = parts.first_part(ledger, first, last)
         while begin < end:
-            begin, end = parts.next_part(ledger, begin, end, last, work(begin, end) or 0)
+            begin, end = parts.next_part(ledger, last, self.work(begin, end) or 0)
 
-    return kernel
+    def _called(self, memory):
+        packed = (ctypes.c_int64 * 5).from_address(memory)
+        try:
+            self(packed[3], packed[4], memory)
+        except BaseException:
+            packed[2] |= threads.FAILED
+
+
+def share(work, count, unit=1):
+    return threads.share(InParts(work), (), count, unit, (), 1e3)
 
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("count", "unit"), [(1, 1), (2, 1), (7, 16), (33, 16), (1000, 1), (1000, 16)])
 def test_every_part_is_done_once_and_begins_at_a_multiple_of_its_unit(count, unit):
     done = []
-    threads.share(in_parts(lambda begin, end: done.append((begin, end))), (), count, unit)
+    share(lambda begin, end: done.append((begin, end)), count, unit)
     done.sort()
     assert [begin for begin, _ in done] == [0, *(end for _, end in done[:-1])]
     assert done[-1][1] == count
@@ -99,15 +125,15 @@ def test_every_part_is_done_once_and_begins_at_a_multiple_of_its_unit(count, uni
 
 @pytest.mark.usefixtures("two_threads")
 def test_the_results_of_all_parts_are_united():
-    assert threads.share(in_parts(lambda begin, end: 0), (), 64, 1) == 0
-    assert threads.share(in_parts(lambda begin, end: begin == 4), (), 64, 1) == 1
-    assert threads.share(in_parts(lambda begin, end: (begin == 4) + 2 * (end == 64)), (), 64, 1) == 3
+    assert share(lambda begin, end: 0, 64) == 0
+    assert share(lambda begin, end: begin == 4, 64) == 1
+    assert share(lambda begin, end: (begin == 4) + 2 * (end == 64), 64) == 3
 
 
 @pytest.mark.usefixtures("two_threads")
 def test_a_worker_takes_parts_too():
     workers = set()
-    threads.share(in_parts(lambda begin, end: workers.add(threading.get_ident()) or time.sleep(0.02)), (), 16, 1)
+    share(lambda begin, end: workers.add(threading.get_ident()) or time.sleep(0.02), 16)
     assert len(workers) == 2
 
 
@@ -116,7 +142,7 @@ def test_who_gets_no_part_reads_nothing():
     from eigengrad.kernels import channel_mixing, eigh, moments, pullbacks, pullbacks_alone
 
     gone, count = 16, 8
-    exhausted = array("q", (count, count, 0, 1))
+    exhausted = array("q", (count, 1, 0))
     ledger, _ = exhausted.buffer_info()
     number = np.float32(0)
     for solve in (eigh.by_jacobi, eigh.side_by_side, eigh.few_side_by_side, eigh.divided):
@@ -139,7 +165,7 @@ def test_parts_are_done_when_no_thread_can_be_started(monkeypatch):
     monkeypatch.setattr(threads, "_pool", threads._Pool())
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done = []
-    threads.share(in_parts(lambda begin, end: done.append((end - begin, threading.get_ident()))), (), 100, 1)
+    share(lambda begin, end: done.append((end - begin, threading.get_ident())), 100)
     assert sum(size for size, _ in done) == 100
     assert {ident for _, ident in done} == {threading.get_ident()}
 
@@ -153,13 +179,13 @@ def test_parts_are_done_when_all_workers_are_busy(monkeypatch):
         started.wait(60)
         release.wait(60)
 
-    blocked = threading.Thread(target=threads.share, args=(in_parts(stuck), (), 2, 1))
+    blocked = threading.Thread(target=share, args=(stuck, 2))
     blocked.start()
     started.wait(60)  # the one who called and the worker
     try:
         done = []
         for _ in range(3):
-            threads.share(in_parts(lambda begin, end: done.append((end - begin, threading.get_ident()))), (), 50, 1)
+            share(lambda begin, end: done.append((end - begin, threading.get_ident())), 50)
         assert sum(size for size, _ in done) == 150
         assert {ident for _, ident in done} == {threading.get_ident()}
     finally:
@@ -180,8 +206,8 @@ def test_an_error_in_any_part_arrives_when_no_thread_is_at_work_any_more(who):
         time.sleep(0.05)
         ended.append(begin)
 
-    with pytest.raises(ZeroDivisionError, match=who):
-        threads.share(in_parts(work), (), 8, 1)
+    with pytest.raises(ZeroDivisionError if who == "the caller" else MemoryError):
+        share(work, 8)
     before = list(ended)
     time.sleep(0.2)
     assert ended == before
@@ -203,7 +229,7 @@ def test_an_interruption_arrives_when_no_thread_is_at_work_any_more():
             ended.append(begin)
 
     with pytest.raises(KeyboardInterrupt):
-        threads.share(in_parts(work), (), 2, 1)
+        share(work, 2)
     assert len(ended) == 1
 
 
@@ -222,8 +248,148 @@ def test_denormal_arithmetic_is_restored_in_every_thread():
         kept[threading.get_ident()] = 5e-324 * 1.0 > 0
         time.sleep(0.02)
 
-    threads.share(in_parts(look), (), 8, 1)
+    share(look, 8)
     assert list(kept.values()) == [True, True]
+
+
+@compiled
+def write_numbers(
+    number: Any, place: int, factor: float, negative: bool, first: int, last: int, offset: int, ledger: int
+) -> int:
+    out = carray(pointer(place), (last,), np.float64)
+    begin, end = parts.first_part(ledger, first, last)
+    while begin < end:
+        for i in range(begin, end):
+            out[i] = (i + offset) * (-factor if negative else factor)
+        begin, end = parts.next_part(ledger, last, 1 << (begin == 0))
+    return 0
+
+
+@pytest.mark.parametrize("number", ["float32", "float64"])
+@pytest.mark.parametrize("negative", [False, True])
+def test_an_adapter_hands_on_all_arguments(number, negative):
+    """In the caller's thread here, with nobody else to take a part."""
+    out = np.zeros(10)
+    adapter = entry(write_numbers, number).adapter
+    memory = array("q", adapter.pack(0, 4, 0, out.ctypes.data, 0.25, negative, 0, 10, 3))
+    place, _ = memory.buffer_info()
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(adapter.address)(place)
+    np.testing.assert_array_equal(out, (np.arange(10) + 3) * (-0.25 if negative else 0.25))
+    assert memory[2] == 0b11
+
+
+@compiled
+def out_of_memory(number: Any, first: int, last: int, ledger: int) -> int:
+    begin, end = parts.first_part(ledger, first, last)
+    while begin < end:
+        if ledger:
+            raise MemoryError
+        begin, end = parts.next_part(ledger, last, 0)
+    return 0
+
+
+def test_a_kernel_that_stops_in_another_thread_says_so():
+    adapter = entry(out_of_memory, "float32").adapter
+    memory = array("q", adapter.pack(0, 1, 0, 0, 8))
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(adapter.address)(memory.buffer_info()[0])
+    assert memory[2] == threads.FAILED
+
+
+# Desks ----------------------------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """One, at which nobody sits, and a function that notes with what it was called."""
+
+    def __init__(self):
+        self.memory = array("q", [0, 1, *[0] * 6])
+        self.place, _ = self.memory.buffer_info()
+        self.calls = []
+        self.called = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.calls.append)
+        self.function = ctypes.cast(self.called, ctypes.c_void_p).value
+
+    def post(self, memory, wake=True):
+        return desks.post(self.place, self.function, memory, wake)
+
+
+def test_a_call_for_somebody_asleep_waits_for_him():
+    desk = Desk()
+    assert desk.post(7) == 2
+    assert desk.calls == []
+    desks.serve(desk.place, 0)
+    assert desk.calls == [7]
+    desks.serve(desk.place, 0)
+    assert desk.calls == [7]
+
+
+def test_a_call_that_nobody_should_be_woken_for_is_not_posted():
+    desk = Desk()
+    assert desk.post(7, wake=False) == 0
+    desks.serve(desk.place, 0)
+    assert desk.calls == []
+
+
+def test_a_desk_holds_one_call():
+    desk = Desk()
+    assert [desk.post(7), desk.post(8)] == [2, 0]
+    desks.serve(desk.place, 0)
+    assert desk.calls == [7]
+    assert desk.post(8) == 2
+
+
+def test_a_call_that_is_taken_back_is_not_made():
+    desk = Desk()
+    desk.post(7)
+    assert desks.take_back(desk.place, 8, 0)  # not his
+    assert desk.post(9) == 0
+    assert desks.take_back(desk.place, 7, 0)
+    desks.serve(desk.place, 0)
+    assert desk.calls == []
+    assert desk.post(9) == 2
+
+
+def test_who_takes_back_learns_that_somebody_is_at_it():
+    desk, begun, go = Desk(), threading.Event(), threading.Event()
+    called = ctypes.CFUNCTYPE(None, ctypes.c_int64)(lambda memory: begun.set() or go.wait(60) or None)
+    desks.post(desk.place, ctypes.cast(called, ctypes.c_void_p).value, 7, True)
+    worker = threading.Thread(target=desks.serve, args=(desk.place, 0))
+    worker.start()
+    assert begun.wait(60)
+    assert not desks.take_back(desk.place, 7, 10)
+    go.set()
+    worker.join()
+    assert desks.take_back(desk.place, 7, 0)
+
+
+def test_who_sits_at_a_desk_makes_every_call_that_is_not_taken_back():
+    desk, kept = Desk(), []
+    worker = threading.Thread(target=desks.serve, args=(desk.place, 10**7))  # some tenths of a second
+    worker.start()
+    while desk.memory[1]:
+        time.sleep(0.001)
+    for memory in range(100, 400):
+        assert desk.post(memory, wake=False) == 1
+        while memory % 3 and desk.memory[0]:  # every third is taken back at once, if that is not too late
+            time.sleep(0)
+        assert desks.take_back(desk.place, memory, 10**6)
+        if memory % 3:
+            kept.append(memory)
+    worker.join()
+    assert [memory for memory in desk.calls if memory % 3] == kept
+    assert len(set(desk.calls)) == len(desk.calls)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("microseconds", "soon", "rung"), [(1e3, False, 1), (50.0, False, 0), (50.0, True, 1)])
+def test_workers_are_woken_for_long_work_and_for_calls_in_quick_succession(monkeypatch, microseconds, soon, rung):
+    pool = threads._Pool()
+    monkeypatch.setattr(threads, "_pool", pool)
+    monkeypatch.setattr(threads._Worker, "run", lambda self: None)
+    pool.used = time.perf_counter() + 60 if soon else 0.0
+    done = []
+    threads.share(InParts(lambda begin, end: done.append(end - begin)), (), 16, 1, (), microseconds)
+    assert sum(done) == 16
+    assert [worker.bell.qsize() for worker in pool.workers] == [rung]
 
 
 class Decompositions(torch.utils.data.Dataset):
@@ -262,7 +428,7 @@ def test_workers_of_a_data_loader(method):
 @pytest.fixture
 def worker():
     """A thread of the pool's kind, asleep."""
-    found = threads._Worker(threads.SimpleQueue())
+    found = threads._Worker()
     found.start()
     return found
 
@@ -298,6 +464,6 @@ def test_a_worker_stays_on_the_cores_that_it_is_given(worker):
 def test_the_caller_itself_is_confined_to_no_core():
     allowed = os.sched_getaffinity(0)
     for _ in range(20):
-        threads.share(in_parts(lambda begin, end: None), (), 16, 1)
+        share(lambda begin, end: None, 16)
     assert os.sched_getaffinity(0) == allowed
     assert threads._pool.core in allowed

@@ -11,13 +11,15 @@ import functools
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from .._inputs import is_concrete
+
+if TYPE_CHECKING:
+    from .compiled import Entry
 
 __all__ = ["REAL", "Function", "Rule", "available", "kernel", "usable"]
 
@@ -55,7 +57,7 @@ class Function(enum.IntEnum):
 
 
 @functools.cache
-def kernel(module: str, name: str, dtype: torch.dtype) -> Callable[..., Any]:
+def kernel(module: str, name: str, dtype: torch.dtype) -> Entry:
     """A kernel from one of the modules here for numbers of a type, loaded or compiled when it is first needed."""
     from .compiled import entry
 

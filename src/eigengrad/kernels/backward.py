@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,14 @@ from torch import Tensor
 from .._inputs import matmul
 from . import Function, Rule, kernel, threads
 
+if TYPE_CHECKING:
+    from .compiled import Entry
+
 __all__ = ["function_pullback", "rule_pullback"]
 
 _IN_LANES = 32  # up to this n matrices are taken side by side,
 _LARGEST = 512  # and up to this one by one,
 _ALONE = 64  # unless it is a single one that is larger than this: its products are for the library's threads
-_PARALLEL = 120.0  # microseconds of work from which a second thread pays
 
 
 def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
@@ -63,16 +65,16 @@ class _Plan(NamedTuple):
     complete: bool  # the kernel does all of it; or else what is between products
     rows: tuple[int, ...]  # strides of matrices whose rows are contiguous,
     columns: tuple[int, ...]  # or whose columns are
-    kernel: Callable[..., int]
+    kernel: Entry
     unit: int  # it takes so many matrices at a time
-    short: bool  # not worth a second thread
+    microseconds: float  # that it takes alone, about
 
     def run(self, places: Sequence[Any], options: Sequence[Any]) -> None:
         """The kernel, on one thread or on several."""
-        if self.short or torch.get_num_threads() == 1:
+        if self.microseconds < threads.SHORT or torch.get_num_threads() == 1:
             self.kernel(*places, 0, self.batch, *options, 0)
         else:
-            threads.share(self.kernel, places, self.batch, self.unit, options)
+            threads.share(self.kernel, places, self.batch, self.unit, options, self.microseconds)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -96,7 +98,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
     rows = torch.empty(shape, device="meta").stride()
     columns = (*rows[:-2], 1, n)
     run = kernel(module, name, dtype)
-    return _Plan(n, batch, complete, rows, columns, run, unit, -(-batch // unit) * time < _PARALLEL)
+    return _Plan(n, batch, complete, rows, columns, run, unit, -(-batch // unit) * time)
 
 
 def _by_columns(V: Tensor, plan: _Plan) -> Tensor:

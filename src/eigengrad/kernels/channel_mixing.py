@@ -115,7 +115,7 @@ def mix(
                     scatter(lanes, spare, targets, y, shape, point, count, group * d, groups * d, streaming != 0)
         if streaming:
             finish_streaming()
-        begin, end = next_part(ledger, begin, end, last, 0)
+        begin, end = next_part(ledger, last, 0)
     return 0
 
 

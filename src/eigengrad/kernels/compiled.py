@@ -16,7 +16,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
 from numba import njit, types
@@ -24,7 +24,10 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-__all__ = ["compiled", "entry", "inlined", "inner"]
+if TYPE_CHECKING:
+    from .adapters import Adapter
+
+__all__ = ["Entry", "compiled", "entry", "inlined", "inner"]
 
 _OPTIONS: Any = {
     "nogil": True,
@@ -58,8 +61,22 @@ def inlined(kernel: Kernel) -> Kernel:
     return njit(inline="always", no_cpython_wrapper=True, **_OPTIONS)(kernel)
 
 
+class Entry(functools.partial[Any]):
+    """A kernel for numbers of one type, as Python calls it."""
+
+    signature: tuple[Any, ...]  #: the numba types of its arguments; the first is that of the number
+    code: Any
+
+    @functools.cached_property
+    def adapter(self) -> Adapter:
+        """The same as threads call it."""
+        from .adapters import adapter
+
+        return adapter(self.code.library.get_pointer_to_function(self.code.fndesc.llvm_func_name), self.signature)
+
+
 @functools.cache
-def entry(kernel: Any, number: str) -> Callable[..., Any]:
+def entry(kernel: Any, number: str) -> Entry:
     """A compiled kernel for numbers of one type: what Python calls, but for the half microsecond of finding out which.
 
     Args:
@@ -70,7 +87,9 @@ def entry(kernel: Any, number: str) -> Callable[..., Any]:
     annotations = kernel.py_func.__annotations__
     signature = tuple(kinds[annotations[name]] for name in inspect.signature(kernel.py_func).parameters)
     kernel.compile(signature)
-    return functools.partial(kernel.overloads[signature].entry_point, 0.0)
+    call = Entry(kernel.overloads[signature].entry_point, 0.0)
+    call.signature, call.code = signature, kernel.overloads[signature]
+    return call
 
 
 class _Cache(FunctionCache):

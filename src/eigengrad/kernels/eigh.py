@@ -42,7 +42,7 @@ def by_jacobi(number: Any, A: int, L: int, V: int, first: int, last: int, n: int
     while begin < end:
         status = jacobi(lanes, matrices, values, vectors, begin, end, n)
         total |= status
-        begin, end = next_part(ledger, begin, end, last, status)
+        begin, end = next_part(ledger, last, status)
     return total
 
 
@@ -54,7 +54,7 @@ def _side_by_side(lanes: Any, A: int, L: int, V: int, first: int, last: int, n: 
     while begin < end:
         status = eigh_lanes(lanes, matrices, values, vectors, begin, end, n)
         total |= status
-        begin, end = next_part(ledger, begin, end, last, status)
+        begin, end = next_part(ledger, last, status)
     return total
 
 
@@ -80,5 +80,5 @@ def divided(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, 
     while begin < end:
         status = eigh_divided(lanes, narrow, doubles, matrices, values, vectors, begin, end, n)
         total |= status
-        begin, end = next_part(ledger, begin, end, last, status)
+        begin, end = next_part(ledger, last, status)
     return total

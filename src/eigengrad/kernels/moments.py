@@ -127,7 +127,7 @@ def moments(
                             lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here, maps,
                             ahead, P,
                         )  # fmt: skip
-        begin, end = next_part(ledger, begin, end, last, 0)
+        begin, end = next_part(ledger, last, 0)
     return 0
 
 

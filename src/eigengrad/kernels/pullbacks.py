@@ -106,7 +106,7 @@ def pull_through_rule(
     begin, end = first_part(ledger, first, last)
     while begin < end:
         _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, begin, end, n, rule, one, two)
-        begin, end = next_part(ledger, begin, end, last, 0)
+        begin, end = next_part(ledger, last, 0)
     return 0
 
 
@@ -121,5 +121,5 @@ def pull_through_function(
     begin, end = first_part(ledger, first, last)
     while begin < end:
         _function(lanes, vectors, gradients, values, out, begin, end, n, function)
-        begin, end = next_part(ledger, begin, end, last, 0)
+        begin, end = next_part(ledger, last, 0)
     return 0

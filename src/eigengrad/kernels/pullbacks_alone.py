@@ -89,7 +89,7 @@ def fill_bracket(
         for matrix in range(begin, end):
             base = matrix * n * n
             _bracket(lanes, products, base, n, values, slopes, gL != 0, matrix, n, rule, one, two, room)
-        begin, end = next_part(ledger, begin, end, last, 0)
+        begin, end = next_part(ledger, last, 0)
     return 0
 
 
@@ -122,7 +122,7 @@ def rule_alone(
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
             multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
             copy_matrix(lanes, scratch, X, stride, out, base, n, n)
-        begin, end = next_part(ledger, begin, end, last, 0)
+        begin, end = next_part(ledger, last, 0)
     return 0
 
 
@@ -167,5 +167,5 @@ def function_alone(
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
             multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
             copy_matrix(lanes, scratch, X, stride, out, base, n, n)
-        begin, end = next_part(ledger, begin, end, last, 0)
+        begin, end = next_part(ledger, last, 0)
     return 0

@@ -4,8 +4,9 @@ Not numba's ``parallel=True``: its OpenMP layer brings a second runtime beside t
 (DataLoader workers), and its workqueue refuses concurrent callers. Here any thread may call at any time, a forked
 child starts with fresh threads, and ``torch.set_num_threads`` is respected.
 
-A sleeping thread takes some 50 µs to wake. So work is not dealt out but taken, part by part (:mod:`.parts`): the caller
-begins at once, and a worker that comes late finds the less to do.
+A sleeping thread takes some 50 µs to wake. So a worker that has finished stays awake at its desk for a while
+(:mod:`.desks`), and work is not dealt out but taken, part by part (:mod:`.parts`): the caller begins at once, and a
+worker that comes late finds the less to do.
 
 On a machine of few cores Linux often wakes a thread on the core of the one that woke it, although another is idle. That
 core is busy with the caller's own part, so the worker would come milliseconds late. Workers are therefore kept off the
@@ -16,82 +17,51 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import sys
 import threading
+import time
 from array import array
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["share"]
+if TYPE_CHECKING:
+    from .compiled import Entry
 
+__all__ = ["FAILED", "SHORT", "share"]
+
+FAILED = 1 << 62  # in the union of results: a kernel stopped, which it does where there is no memory to work in
+
+SHORT = 20.0  # microseconds of work for which no second thread pays, even one that is awake
+_LONG = 120.0  # microseconds of work from which one is woken
 _PARTS = 8  # for each thread: the fewer, the longer the last one is waited for
 _FEW = 7  # workers, at most, that are kept off the caller's core
-_PATIENCE = 3000  # looks at what is missing before falling asleep, some 100 µs
-
-
-class _Task:
-    """One call for a worker, unless the caller is done before one comes to it."""
-
-    __slots__ = ("arguments", "done", "error", "finished", "kernel", "ledger", "taker")
-
-    def __init__(self, kernel: Callable[..., int], arguments: tuple[Any, ...], ledger: array[int]) -> None:
-        self.kernel, self.arguments = kernel, arguments
-        self.ledger = ledger  # whose address is among the arguments: a late worker still looks into it
-        self.taker: dict[None, int] = {}
-        self.error: BaseException | None = None
-        self.finished = False
-        self.done = threading.Lock()
-        self.done.acquire()
-
-    def take(self) -> bool:
-        """Whether it belongs to this thread, which it does from now on if it was nobody's."""
-        me = threading.get_ident()
-        return self.taker.setdefault(None, me) == me  # one step, which no interruption can cut in two
-
-    def run(self) -> None:
-        if not self.take():
-            return
-        try:
-            self.kernel(*self.arguments)
-        except BaseException as error:  # reaches the caller, not the worker's end
-            self.error = error
-        self.finished = True
-        self.done.release()
-
-
-def _wait(tasks: Sequence[_Task]) -> None:
-    """Until no other thread works on any of them, or will: they use the caller's memory. Interruptions come after."""
-    interruption: BaseException | None = None
-    waiting = True
-    while waiting:
-        try:
-            for task in tasks:
-                while not task.finished and not task.take():
-                    task.done.acquire()
-            waiting = False
-        except BaseException as error:  # Ctrl-C
-            interruption = error
-    if interruption is not None:
-        raise interruption
+_PATIENCE = 3000  # looks at a desk before falling asleep, some 100 µs
+_SOON = 5e-5  # seconds: calls that follow each other within it find a worker awake that was woken for the first
 
 
 class _Worker(threading.Thread):
-    """A thread that waits for tasks."""
+    """A thread that does what is posted on its desk, and sleeps when nothing has been for a while."""
 
-    def __init__(self, tasks: SimpleQueue[_Task]) -> None:
+    def __init__(self) -> None:
         super().__init__(name="eigengrad", daemon=True)
-        self.tasks = tasks
+        from . import desks  # needs numba, which is loaded when there is something to do
+
+        self.post, self.serve, self.take_back = desks.post, desks.serve, desks.take_back
+        self.bell: SimpleQueue[None] = SimpleQueue()
+        self.memory = array("q", [0, 1] * 8)  # there is a whole cache line in it, of a desk where nobody sits
+        place, _ = self.memory.buffer_info()
+        self.desk = place + 63 & -64
         self.cores: set[int] = set()  # that it may be on,
         self.others: set[int] | None = None  # and what it was last confined to
 
     def run(self) -> None:
         while True:
-            self.tasks.get().run()
+            self.bell.get()
+            self.serve(self.desk, _PATIENCE)
 
     def keep_off(self, core: int) -> None:
         """Run on another core than this one, among those that it may be on."""
@@ -105,18 +75,18 @@ class _Worker(threading.Thread):
 
 
 class _Pool:
-    """Threads that wait for tasks; as many as were ever needed at once by one caller."""
+    """Workers; as many as were ever needed at once by one caller."""
 
     def __init__(self) -> None:
-        self.tasks: SimpleQueue[_Task] = SimpleQueue()
         self.workers: list[_Worker] = []
         self.growing = threading.Lock()
         self.core = -1  # that the workers were last kept off
+        self.used = 0.0  # when it last was
 
     def grow(self, size: int) -> None:
         with self.growing, contextlib.suppress(RuntimeError):  # no more threads to be had: the caller works alone
             while len(self.workers) < size:
-                worker = _Worker(self.tasks)
+                worker = _Worker()
                 worker.start()
                 self.workers.append(worker)
                 self.core = -1
@@ -129,6 +99,31 @@ class _Pool:
             with contextlib.suppress(OSError):  # it is not allowed here
                 for worker in self.workers:
                     worker.keep_off(here)
+
+    def post(self, function: int, memory: int, wanted: int, wake: bool) -> None:
+        """Ask so many workers to call ``function(memory)``."""
+        for worker in self.workers:
+            posted = worker.post(worker.desk, function, memory, wake)
+            if posted == 2:
+                worker.bell.put(None)
+            wanted -= posted > 0
+            if wanted == 0:
+                return
+
+    def take_back(self, memory: int) -> None:
+        """Until no worker is at a call, or will be: they use the caller's memory. Interruptions come after."""
+        interruption: BaseException | None = None
+        waiting = True
+        while waiting:
+            try:
+                for worker in self.workers:
+                    while not worker.take_back(worker.desk, memory, _PATIENCE):
+                        time.sleep(_SOON)
+                waiting = False
+            except BaseException as error:  # Ctrl-C
+                interruption = error
+        if interruption is not None:
+            raise interruption
 
 
 def _find_core() -> Callable[[], int]:
@@ -155,7 +150,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def share(
-    kernel: Callable[..., int], arguments: Sequence[Any], count: int, unit: int, options: Sequence[Any] = ()
+    kernel: Entry, arguments: Sequence[Any], count: int, unit: int, options: Sequence[Any], microseconds: float
 ) -> int:
     """``kernel(*arguments, 0, count, *options, 0)`` by as many threads as torch has, the caller among them.
 
@@ -164,41 +159,33 @@ def share(
         arguments, options: what it gets before and after the range.
         count: the length of the range.
         unit: parts begin at multiples of it.
+        microseconds: what it takes alone, about: whether others are asked, and woken if they sleep.
 
     Returns:
         The union of the results of all parts, as bits.
     """
     units = -(-count // unit)
     others = min(torch.get_num_threads(), units) - 1
-    if others < 1:
+    if others < 1 or microseconds < SHORT:
         return kernel(*arguments, 0, count, *options, 0)
-    ledger = array("q", (0, 0, 0, max(1, units // (_PARTS * (others + 1))) * unit))
-    address, _ = ledger.buffer_info()
     pool = _pool
     if len(pool.workers) < others:
         pool.grow(others)
     pool.make_way()
-    call = (*arguments, 0, count, *options, address)
-    tasks = [_Task(kernel, call, ledger) for _ in range(others)]
+    adapter = kernel.adapter
+    size = max(1, units // (_PARTS * (others + 1))) * unit
+    memory = array("q", adapter.pack(0, size, 0, *arguments, 0, count, *options))
+    place, _ = memory.buffer_info()
     try:
-        for task in tasks:
-            pool.tasks.put(task)
-        kernel(*call)
-        if not _finished()(address, count, _PATIENCE):
-            _wait(tasks)
+        wake = microseconds >= _LONG or time.perf_counter() - pool.used < _SOON
+        pool.post(adapter.address, place, others, wake)
+        kernel(*arguments, 0, count, *options, place)
+        pool.take_back(place)
     except BaseException:
-        ledger[0] = count  # nobody takes any more
-        _wait(tasks)
+        memory[0] = count  # nobody takes any more
+        pool.take_back(place)
         raise
-    for task in tasks:
-        task.take()  # what no worker has come to yet is off
-        if task.error is not None:
-            raise task.error
-    return ledger[2]
-
-
-@functools.cache
-def _finished() -> Callable[[int, int, int], bool]:
-    from .parts import finished
-
-    return finished
+    pool.used = time.perf_counter()
+    if memory[2] & FAILED:
+        raise MemoryError("a kernel found no memory to work in")
+    return memory[2]

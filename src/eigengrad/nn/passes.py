@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,6 +20,9 @@ from torch import Tensor
 from .. import kernels
 from ..kernels import huge_pages, threads
 from .layout import Layout, channels_fast, memory_format
+
+if TYPE_CHECKING:
+    from ..kernels.compiled import Entry
 
 __all__ = ["BlasPasses", "KernelPasses", "passes_over"]
 
@@ -114,7 +116,6 @@ class KernelPasses:
 
     _SLABS = 16  # at most so many threads share a sum
     _TOTALS = 1 << 16  # at most so many partial sums, unless there are fewer than four slabs
-    _PARALLEL = 150.0  # microseconds of work from which a second thread pays
     _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
 
     def __init__(self, shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> None:
@@ -248,7 +249,7 @@ class KernelPasses:
         self._run(self._kernel("channel_mixing", "mix"), arguments, self.tiles, sizes, nanoseconds)
         return y
 
-    def _kernel(self, module: str, name: str) -> Callable[..., Any]:
+    def _kernel(self, module: str, name: str) -> Entry:
         return kernels.kernel(module, name, self.dtype)
 
     def _by_columns(self, V: Tensor) -> Tensor:
@@ -261,14 +262,9 @@ class KernelPasses:
             return parameter
         return parameter.detach().to(self.dtype).contiguous()
 
-    def _run(
-        self, kernel: Callable[..., int], arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], cost: float
-    ) -> None:
-        """A kernel over ``count`` parts of the points, on several threads where ``cost`` nanoseconds a value pay."""
-        if self.points * self.groups * self.d * cost * 1e-3 < self._PARALLEL:
-            kernel(*arguments, 0, count, *sizes, 0)
-        else:
-            threads.share(kernel, arguments, count, 1, sizes)
+    def _run(self, kernel: Entry, arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], cost: float) -> None:
+        """A kernel that takes ``cost`` nanoseconds a value over ``count`` parts of the points."""
+        threads.share(kernel, arguments, count, 1, sizes, self.points * self.groups * self.d * cost * 1e-3)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -6,8 +6,7 @@ Where they do not apply, or LAPACK is faster, this is ``torch.linalg``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,13 +17,15 @@ from ..errors import LinAlgError
 from ..kernels import threads
 from . import lapack
 
+if TYPE_CHECKING:
+    from ..kernels.compiled import Entry
+
 __all__ = ["Plan", "eigh", "eigh_at_once", "plan", "suits", "svd"]
 
 svd = lapack.svd
 
 _LARGEST = 512
 _SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
-_PARALLEL = 120.0  # microseconds of work from which a second thread pays
 
 
 def suits(A: Tensor) -> bool:
@@ -66,17 +67,17 @@ def eigh_at_once(A: Tensor, plan: Plan | None) -> tuple[Tensor, Tensor] | None:
 
 
 def _decompose(A: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
-    n, batch, values, vectors, kernel, unit, short = plan
+    n, batch, values, vectors, kernel, unit, microseconds = plan
     M = A.contiguous()
     place = M.data_ptr()
     if M.is_neg() or not place:  # views that negate what is in memory, and zeros that have none
         M = M.clone()
         place = M.data_ptr()
     L, V = M.new_empty_strided(*values), M.new_empty_strided(*vectors)
-    if short or torch.get_num_threads() == 1:
+    if microseconds < threads.SHORT or torch.get_num_threads() == 1:
         status = kernel(place, L.data_ptr(), V.data_ptr(), 0, batch, n, 0)
     else:
-        status = threads.share(kernel, (place, L.data_ptr(), V.data_ptr()), batch, unit, (n,))
+        status = threads.share(kernel, (place, L.data_ptr(), V.data_ptr()), batch, unit, (n,), microseconds)
     if status:
         raise LinAlgError("not finite, or no convergence")
     return L, V
@@ -91,9 +92,9 @@ class Plan(NamedTuple):
     # contiguous: torch's own layout.
     values: tuple[tuple[int, ...], tuple[int, ...]]
     vectors: tuple[tuple[int, ...], tuple[int, ...]]
-    kernel: Callable[..., int]
+    kernel: Entry
     unit: int  # the kernel takes so many matrices at a time
-    short: bool  # not worth a second thread
+    microseconds: float  # that it takes alone, about
 
 
 @functools.lru_cache(maxsize=1024)
@@ -115,7 +116,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
     few = 1 + (0.014 if single else 0.016) * n**2 + (6.2e-4 if single else 7.2e-4) * n**3
     divided = batch * (4 + 0.15 * n + (5e-3 if single else 6.5e-3) * n**2 + (7e-5 if single else 1.2e-4) * n**3)
     # Threads can share single matrices, but not a block.
-    shared = divided * (1.0 if divided < _PARALLEL else 0.6 if blocks == 1 else 0.8)
+    shared = divided * (1.0 if divided < threads.SHORT else 0.6 if blocks == 1 else 0.8)
     if n <= 4:
         name, microseconds = "by_jacobi", blocks * 0.5
     elif entries.HALVES and 2 * batch <= unit and n <= _SIDE_BY_SIDE and few <= shared:
@@ -127,7 +128,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
     strides = _strides(shape)
     values = tuple(shape[:-1]), (*(stride // n for stride in strides[:-2]), 1)
     kernel = kernels.kernel("eigh", name, dtype)
-    return Plan(n, batch, values, (tuple(shape), strides), kernel, unit, microseconds < _PARALLEL)
+    return Plan(n, batch, values, (tuple(shape), strides), kernel, unit, microseconds)
 
 
 def _strides(shape: torch.Size) -> tuple[int, ...]:
