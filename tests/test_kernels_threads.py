@@ -139,7 +139,7 @@ def test_a_worker_takes_parts_too():
 
 def test_who_gets_no_part_reads_nothing():
     """A worker may come so late that the memory is gone: nothing is at the addresses here."""
-    from eigengrad.kernels import channel_mixing, eigh, moments, pullbacks, pullbacks_alone
+    from eigengrad.kernels import channel_mixing, coloring, eigh, matrix_roots, moments, pullbacks, pullbacks_alone
 
     gone, count = 16, 8
     exhausted = array("q", (count, 1, 0))
@@ -152,6 +152,9 @@ def test_who_gets_no_part_reads_nothing():
     assert pullbacks_alone.fill_bracket(number, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
     assert pullbacks_alone.rule_alone(number, *[gone] * 2, True, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
     assert pullbacks_alone.function_alone(number, *[gone] * 4, 0, count, 40, 0, ledger) == 0
+    assert matrix_roots.roots(number, gone, gone, 0.1, 4, gone, 0, count, 4, ledger) == 0
+    assert coloring.transfers(number, gone, 1.0, 4, gone, 0, count, 4, ledger) == 0
+    assert coloring.transfer_gradients(number, *[gone] * 4, 0.1, 1.0, 4, gone, 0, count, 4, ledger) == 0
     shape = 64, 8, 64, 0, 4
     assert moments.moments(number, gone, gone, gone, *shape, gone, 0, count, 1, 64, 1, ledger) == 0
     assert channel_mixing.mix(number, gone, 0, gone, *shape, gone, gone, gone, 0, count, 64, 1, 0, ledger) == 0

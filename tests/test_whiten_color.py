@@ -225,6 +225,56 @@ def test_first_derivatives_in_both_modes(options, styles):
     assert gradcheck(call, small(styles), check_forward_ad=True, check_batched_grad=True)
 
 
+def strengths(alpha: float | Tensor, samples: int) -> Tensor:
+    return torch.as_tensor(alpha, dtype=F64).expand(samples)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "channels_last"])
+@pytest.mark.parametrize("styles", [1, 3])
+@pytest.mark.parametrize("alpha", [1.0, 0.3, 0.0, "learned"])
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (3, 1), (6, 3), (34, 2), (40, 1), (64, 4)])
+@scope
+def test_first_derivatives_are_those_of_the_textbook(per_sample, channels, groups, alpha, styles, layout):
+    memory = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+    content, style = (
+        features(samples, channels, *spatial).contiguous(memory_format=memory).requires_grad_()
+        for samples, spatial in ((3, (9, 8)), (styles, (7, 11)))
+    )
+    g = randn(3, channels, 9, 8)
+    inputs = [content, style]
+    if alpha == "learned":
+        alpha = torch.tensor(0.3, dtype=F64, requires_grad=True)
+        inputs.append(alpha)
+    expected = textbook(content, style, groups, strengths(alpha, 3), per_sample, 1e-2)
+    y = whiten_color(content, style, groups=groups, alpha=alpha, per_sample=per_sample, eps=1e-2)
+    torch.testing.assert_close(y, expected, rtol=1e-10, atol=1e-10)
+    found, wanted = (torch.autograd.grad(output, inputs, g, allow_unused=True) for output in (y, expected))
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, torch.zeros_like(got) if want is None else want, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.3])
+@pytest.mark.parametrize(("channels", "groups"), [(6, 3), (64, 2), (130, 1)])
+def test_first_derivatives_in_float32(channels, groups, alpha):
+    content, style, g = features(2, channels, 32, 32), features(1, channels, 32, 40), randn(2, channels, 32, 32)
+
+    def gradients(dtype: torch.dtype) -> list[Tensor]:
+        inputs = [x.to(dtype).requires_grad_() for x in (content, style)]
+        y = whiten_color(*inputs, groups=groups, alpha=alpha, eps=1.0)  # condition numbers of a hundred, not 10⁴
+        return [x.double() for x in torch.autograd.grad(y, inputs, g.to(dtype))]
+
+    for got, want in zip(gradients(F32), gradients(F64), strict=True):
+        assert (got - want).norm() / want.norm() < 1e-5
+
+
+@pytest.mark.parametrize("which", ["content", "style"])
+def test_what_is_not_finite_is_named(which):
+    maps = {"content": features(1, 4, 5, 5), "style": features(1, 4, 5, 5)}
+    maps[which][0, 2, 3, 3] = torch.nan
+    with pytest.raises(torch.linalg.LinAlgError, match=f"covariance of {which}"):
+        whiten_color(**maps)
+
+
 @options
 def test_second_derivatives(options):
     def call(content: Tensor, style: Tensor, alpha: Tensor) -> Tensor:

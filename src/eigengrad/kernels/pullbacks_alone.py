@@ -17,6 +17,7 @@ import numpy as np
 from . import Function
 from .arrays import array_at, rounded, zeros
 from .compiled import compiled, inner
+from .matrix_roots import pull_through_root, symmetrize
 from .parts import first_part, next_part
 from .products import copy_matrix, multiply, padded_rows, transpose_in
 from .rules import magnitude, make_ready
@@ -135,37 +136,21 @@ def function_alone(
     if begin >= end:
         return 0
     lanes, size = lanes_of(number), last * n * n
-    W = width(lanes)
     vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
     out = array_at(lanes, gA, size)
-    stride, matrix_size = rounded(n, W), padded_rows(n) * rounded(n, W)
+    stride, matrix_size = rounded(n, width(lanes)), padded_rows(n) * rounded(n, width(lanes))
     scratch, roots = zeros(lanes, 4 * matrix_size), zeros(lanes, stride)
-    half, unit = splat(lanes, 0.5), splat(lanes, 1.0)
-    Vt, Vs, X, Y = int(np.int64(0)), matrix_size, 2 * matrix_size, 3 * matrix_size
-    next_one = int(np.int64(1))
+    X, Y, Vt, Vs = int(np.int64(0)), matrix_size, 2 * matrix_size, 3 * matrix_size
     for j in range(n, stride):
         roots[j] = 1
     while begin < end:
         for matrix in range(begin, end):
-            base = matrix * n * n
             for j in range(n):
                 roots[j] = np.sqrt(values[matrix * n + j])
-            copy_matrix(lanes, gradients, base, n, scratch, X, stride, n)
-            transpose_in(lanes, gradients, base, scratch, Y, stride, n)
-            for k in range(0, n * stride, W):
-                store(scratch, X + k, half * (load(lanes, scratch, X + k) + load(lanes, scratch, Y + k)))
-            copy_matrix(lanes, vectors, base, n, scratch, Vt, stride, n)
-            transpose_in(lanes, vectors, base, scratch, Vs, stride, n)
-            multiply(lanes, scratch, Vt, stride, next_one, X, Y, stride, n)
-            multiply(lanes, scratch, Y, stride, next_one, Vs, X, stride, n)
-            for i in range(n):
-                p = broadcast(lanes, roots, i)
-                for j in range(0, n, W):
-                    q, place = load(lanes, roots, j), X + i * stride + j
-                    F = unit / (p + q) if function == _SQRT else -unit / ((p * q) * (p + q))
-                    store(scratch, place, load(lanes, scratch, place) * F)
-            multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
-            multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
-            copy_matrix(lanes, scratch, X, stride, out, base, n, n)
+            copy_matrix(lanes, gradients, matrix * n * n, n, scratch, X, stride, n)
+            symmetrize(lanes, scratch, X, Y, stride, n)
+            inverse = function != _SQRT
+            pull_through_root(lanes, vectors, matrix, roots, inverse, scratch, X, Y, Vt, Vs, stride, n)
+            copy_matrix(lanes, scratch, X, stride, out, matrix * n * n, n, n)
         begin, end = next_part(ledger, last, 0)
     return 0

@@ -6,7 +6,7 @@ calls, more than the passes themselves take for a small map. There is one produc
 its gradient.
 
 The kernels take addresses, and as their first argument a number of the matrices' type (see :mod:`.arrays`); means and
-totals are float64. The address of γ or β may be 0, for none.
+totals are float64. The address of γ, β or a shift may be 0, for none.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled, inner
+from .matrix_roots import pull_through_root, roots
 from .moments import totals_size
-from .products import multiply, padded_rows
+from .products import copy_matrix, padded_rows
 from .vectors import lanes_of, width
 
 __all__ = [
     "backward_weights",
     "forward_weights",
     "gradient_by_root",
-    "inverse_root",
     "inverse_root_gradient",
     "mean_and_covariance",
     "products_and_sums",
@@ -97,60 +97,28 @@ def products_and_sums(
 
 
 @compiled
-def inverse_root(number: Any, L: int, V: int, eps: float, groups: int, d: int, S: int) -> None:
-    """S = V λ^(−½) Vᵀ with λ ← max(λ + ε, ε), from eigenvectors as rows.
-
-    As QᵀQ with Q = λ^(−¼) Vᵀ, which is symmetric to the last bit.
-    """
-    lanes, count = lanes_of(number), groups * d * d
-    values, vectors, result = array_at(lanes, L, groups * d), array_at(lanes, V, count), array_at(lanes, S, count)
-    stride, size = rounded(d, width(lanes)), padded_rows(d) * rounded(d, width(lanes))
-    scratch = zeros(lanes, 2 * size)
-    least = result.dtype.type(eps)
-    Q, product = int(np.int64(0)), size  # not a literal, for which functions would be compiled once more
-    for g in range(groups):
-        for k in range(d):
-            factor = 1 / np.sqrt(np.sqrt(max(values[g * d + k] + least, least)))
-            for i in range(d):
-                scratch[Q + k * stride + i] = factor * vectors[(g * d + k) * d + i]
-        multiply(lanes, scratch, Q, int(np.int64(1)), stride, Q, product, stride, d)
-        for i in range(d):
-            for j in range(d):
-                result[(g * d + i) * d + j] = scratch[product + i * stride + j]
-
-
-@compiled
 def inverse_root_gradient(
     number: Any, G: int, weight: int, L: int, V: int, eps: float, groups: int, d: int, gM: int
 ) -> None:
-    """gM = V [F ∘ (Vᵀ E V)] Vᵀ with E the symmetric part of diag(γ) G and F_ij = −1/(p_i p_j (p_i + p_j)), p = √λ."""
+    """The gradient of M from that of S, the symmetric part of diag(γ) G."""
     lanes, count = lanes_of(number), groups * d * d
     products, gamma = array_at(lanes, G, count), array_at(lanes, weight, groups * d)
     values, vectors, result = array_at(lanes, L, groups * d), array_at(lanes, V, count), array_at(lanes, gM, count)
     stride, size = rounded(d, width(lanes)), padded_rows(d) * rounded(d, width(lanes))
-    scratch, roots = zeros(lanes, 4 * size), zeros(lanes, d)
+    scratch, p = zeros(lanes, 4 * size), zeros(lanes, stride)
     least, half, one = result.dtype.type(eps), result.dtype.type(0.5), result.dtype.type(1.0)
-    R, Rt, X, Y = 0, size, 2 * size, 3 * size
+    X, Y, Vt, Vs = int(np.int64(0)), size, 2 * size, 3 * size  # not a literal: functions would be compiled once more
+    for k in range(d, stride):
+        p[k] = 1
     for g in range(groups):
         for i in range(d):
-            roots[i] = np.sqrt(max(values[g * d + i] + least, least))
+            p[i] = np.sqrt(max(values[g * d + i] + least, least))
             for j in range(d):
-                v = vectors[(g * d + i) * d + j]
-                scratch[R + i * stride + j] = v
-                scratch[Rt + j * stride + i] = v
                 left = products[(g * d + i) * d + j] * (gamma[g * d + i] if weight else one)
                 right = products[(g * d + j) * d + i] * (gamma[g * d + j] if weight else one)
                 scratch[X + i * stride + j] = half * (left + right)
-        for step in range(4):  # Y = Vᵀ E, X = Y V, then F ∘ X, Y = X Vᵀ, X = V Y
-            left, right = (R, X) if step == 0 else (Y, Rt) if step == 1 else (X, R) if step == 2 else (Rt, Y)
-            if step == 2:
-                for i in range(d):
-                    for j in range(d):
-                        scratch[X + i * stride + j] /= -(roots[i] * roots[j]) * (roots[i] + roots[j])
-            multiply(lanes, scratch, left, stride, int(np.int64(1)), right, X if step % 2 else Y, stride, d)
-        for i in range(d):
-            for j in range(d):
-                result[(g * d + i) * d + j] = scratch[X + i * stride + j]
+        pull_through_root(lanes, vectors, g, p, True, scratch, X, Y, Vt, Vs, stride, d)
+        copy_matrix(lanes, scratch, X, stride, result, g * d * d, d, d)
 
 
 @compiled
@@ -178,16 +146,17 @@ def forward_weights(
 
 @compiled
 def backward_weights(
-    number: Any, S: int, gM: int, weight: int, sums: int, mean: int, points: int, groups: int, d: int, weights: int,
-    offsets: int,
+    number: Any, S: int, gM: int, weight: int, sums: int, shift: int, mean: int, points: int, groups: int, d: int,
+    weights: int, offsets: int,
 ) -> None:  # fmt: skip
     """Weights and offsets of dx = Aᵀ dy + B x + c for x less its rounded mean.
 
-    B = (gM + gMᵀ)/m and c = −Aᵀ Σdy/m − B (μ − rounded μ).
+    B = (gM + gMᵀ)/m and c = −Aᵀ Σdy/m − B (μ − rounded μ), and the shift if there is one.
     """
     lanes, C, rows = lanes_of(number), groups * d, rounded(d, 4)
     matrices, gradients, gamma = array_at(lanes, S, C * d), array_at(lanes, gM, C * d), array_at(lanes, weight, C)
     s, means, one = array_at(lanes, sums, C), doubles_at(mean, C), matrices.dtype.type(1.0)
+    shifted, none = array_at(lanes, shift, C), matrices.dtype.type(0.0)
     packed, shifts = array_at(lanes, weights, 2 * C // d * rows * rows), array_at(lanes, offsets, C // d * rows)
     for i in range(packed.size):
         packed[i] = 0
@@ -203,7 +172,7 @@ def backward_weights(
             packed[place + 4 * j] = a
             packed[place + 4 * (rows + j)] = b
             total += a * (s[k] / points) + b * (means[k] - matrices.dtype.type(means[k]))
-        shifts[c // d * rows + i] = -total
+        shifts[c // d * rows + i] = (shifted[c] if shift else none) - total
 
 
 @compiled
@@ -212,7 +181,7 @@ def whiten_by_root(
     weights: int, offsets: int,
 ) -> None:  # fmt: skip
     """All that is between the two passes of the forward direction, the eigenpairs given."""
-    inverse_root(number, L, V, eps, groups, d, S)
+    roots(number, L, V, eps, groups, S, int(np.int64(0)), groups, d, int(np.int64(0)))
     forward_weights(number, S, weight, bias, mean, groups, d, weights, offsets)
 
 
@@ -224,4 +193,4 @@ def gradient_by_root(
     """All that is between the two passes of the backward direction."""
     products_and_sums(number, totals, slabs, mean, S, groups * d, d, G, sums, weight_gradient)
     inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
-    backward_weights(number, S, gM, weight, sums, mean, points, groups, d, weights, offsets)
+    backward_weights(number, S, gM, weight, sums, int(np.int64(0)), mean, points, groups, d, weights, offsets)

@@ -81,13 +81,24 @@ class BlasPasses:
         return G, sums, (G * S).sum(-1).flatten()
 
     def gradient(
-        self, dy: Tensor, x: Tensor, S: Tensor, gM: Tensor, weight: Tensor | None, sums: Tensor, mean: Tensor, m: int
+        self,
+        dy: Tensor,
+        x: Tensor,
+        S: Tensor,
+        gM: Tensor,
+        weight: Tensor | None,
+        sums: Tensor,
+        mean: Tensor,
+        m: int,
+        shift: Tensor | None = None,
     ) -> Tensor:
-        """The gradient of ``x``, in its layout."""
+        """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
         dy = dy.contiguous(memory_format=memory_format(x))
         At = (S if weight is None else weight.view(self.column) * S).mT
         B = (gM + gM.mT) / m
         offset = -(At @ sums.view(self.column)) / m
+        if shift is not None:
+            offset = offset + shift.view(self.column)
         if not self.far:
             offset = offset - B @ mean.view(self.column)
         dx = torch.empty_like(x)
@@ -143,11 +154,11 @@ class KernelPasses:
         fits = max(4, self._TOTALS // self.totals)
         self.slabs = max(1, min(self._SLABS, work, fits, -(-self.points // self.summed)))
 
-    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean (C,) in float64, the same in the type of ``x``, and covariance (groups, d, d)."""
+    def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean (C,) in float64, the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
         C = self.groups * self.d
         mean, rounded = x.new_empty(C, dtype=torch.float64), x.new_empty(C)
-        cov = x.new_empty(self.groups, self.d, self.d)
+        cov = x.new_empty(self.groups, self.d, self.d) if cov is None else cov
         self._kernel("moments", "pivots")(x.data_ptr(), *self.shape[:4], mean.data_ptr())
         totals = self._sum(x, x, mean)
         self._kernel("whitening", "mean_and_covariance")(
@@ -218,14 +229,23 @@ class KernelPasses:
         return gM
 
     def gradient(
-        self, dy: Tensor, x: Tensor, S: Tensor, gM: Tensor, weight: Tensor | None, sums: Tensor, mean: Tensor, m: int
+        self,
+        dy: Tensor,
+        x: Tensor,
+        S: Tensor,
+        gM: Tensor,
+        weight: Tensor | None,
+        sums: Tensor,
+        mean: Tensor,
+        m: int,
+        shift: Tensor | None = None,
     ) -> Tensor:
-        """The gradient of ``x``, in its layout."""
-        S, gM, weight = S.contiguous(), gM.contiguous(), self._plain(weight)
+        """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
+        S, gM, weight, shift = S.contiguous(), gM.contiguous(), self._plain(weight), self._plain(shift)
         packed = S.new_empty(2 * self.weights + self.offsets)
         weights, offsets = packed.data_ptr(), packed.data_ptr() + 2 * self.weights * self.dtype.itemsize
         self._kernel("whitening", "backward_weights")(
-            S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), mean.data_ptr(), m,
+            S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), _address(shift), mean.data_ptr(), m,
             self.groups, self.d, weights, offsets,
         )  # fmt: skip
         return self._mix(dy.contiguous(memory_format=memory_format(x)), x, mean, weights, offsets)

@@ -1,9 +1,9 @@
 """Moments of two maps, folded into a matrix and an offset that are applied to one of them, with the gradient.
 
 The maps are passed over as whitening does it (:mod:`.passes`): twice in each direction for the content, once for the
-style. What is kept for the backward pass is content, style, and the small graph from their moments to T and t. Where a
-second derivative, forward mode, a transform or the compiler is at work, the same is composed from two differentiable
-functions of maps (:mod:`.point_moments`).
+style. What is kept for the backward pass is content, style, and the way from their moments to T and t
+(:mod:`.folding`). Where a second derivative, forward mode, a transform or the compiler is at work, the same is composed
+from two differentiable functions of maps (:mod:`.point_moments`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,23 @@ from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete, widen
 from .._transforms import bare_apply
-from .inner_graph import inner_graph
+from ..errors import LinAlgError
+from .folding import Fold, fold_by_graph, fold_by_roots
 from .layout import channels_fast, dense, in_layout_of
-from .passes import passes_over
+from .passes import KernelPasses, passes_over
 from .point_moments import affine, statistics
 
 __all__ = ["recolor"]
 
 
 def recolor(
-    content: Tensor, style: Tensor, alpha: float | Tensor, groups: int, per_sample: bool, fold: Callable[..., Any]
+    content: Tensor,
+    style: Tensor,
+    alpha: float | Tensor,
+    groups: int,
+    per_sample: bool,
+    fold: Callable[..., Any],
+    root_eps: float | None = None,
 ) -> Tensor:
     """T (x − μ) + t for the content x: (N, C, *spatial) to the same.
 
@@ -38,9 +45,10 @@ def recolor(
         per_sample: moments of each sample, or of the batch.
         fold: from mean and covariance of content and of style and α to T (N, groups, d, d) and t (N, groups, d, 1),
             where N is 1 if moments are of the batch; differentiable.
+        root_eps: ε, if ``fold`` is that of :func:`.whiten_color.whiten_color` with exact gradients; None if it is not.
     """
     if _passable(content, style, alpha, per_sample):
-        y: Tensor = bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold)
+        y: Tensor = bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold, root_eps)
         return y
     return _composed(content, style, alpha, groups, per_sample, fold)
 
@@ -76,23 +84,34 @@ def _points(x: Tensor, groups: int) -> Tensor:
 
 
 class _Moments:
-    """A map as whitening passes over it, and its moments as leaves of the small graph.
+    """A map as whitening passes over it, and its moments.
 
     Statistics of each sample by itself are those of one sample with as many times the groups: in memory it is the same.
     """
+
+    mean: Tensor
+    covariance: Tensor
 
     def __init__(self, map_: Tensor, dtype: torch.dtype, groups: int, per_sample: bool) -> None:
         self.shape, self.dtype, self.channels_fast = map_.shape, map_.dtype, channels_fast(map_)
         samples, channels = map_.shape[:2]
         positions = math.prod(map_.shape[2:])
         self.own, self.per_sample = (samples if per_sample else 1), per_sample
+        self.groups, self.d = groups, channels // groups
+        self.matrices = self.own * groups
         self.count = positions * (1 if per_sample else samples)
         self.points = self.view(map_, dtype)
-        self.passes = passes_over(self.points, self.own * groups)
-        self.centre, mean, covariance = self.passes.statistics(self.points)
-        d = channels // groups
-        self.mean = mean.view(self.own, groups, d, 1).requires_grad_()
-        self.covariance = covariance.view(self.own, groups, d, d).requires_grad_()
+        self.passes = passes_over(self.points, self.matrices)
+
+    def take(self, covariance: Tensor | None = None) -> None:
+        """Pass over the map; the covariance comes to a place that is given, if kernels do it."""
+        if isinstance(self.passes, KernelPasses):
+            found = self.passes.statistics(self.points, covariance)
+        else:
+            found = self.passes.statistics(self.points)
+        self.centre, mean, covariance = found
+        self.mean = mean.view(self.own, self.groups, self.d, 1)
+        self.covariance = covariance.view(self.own, self.groups, self.d, self.d)
 
     def view(self, map_: Tensor, dtype: torch.dtype) -> Tensor:
         """The map, or one of its shape, as it is passed over."""
@@ -109,6 +128,25 @@ class _Moments:
         return map_.contiguous(memory_format=torch.channels_last if map_.ndim == 4 else torch.channels_last_3d)
 
 
+def _folded(
+    x: _Moments, s: _Moments, alpha: float | Tensor, fold: Callable[..., Any], root_eps: float | None, wanted: bool
+) -> Fold:
+    """Take the moments, and fold them in the quickest way there is."""
+    by_kernels = isinstance(x.passes, KernelPasses) and isinstance(s.passes, KernelPasses)
+    several = isinstance(alpha, Tensor) and alpha.ndim > 0
+    if not by_kernels or not root_eps or several:
+        x.take()
+        s.take()
+        return fold_by_graph(x, s, alpha, fold, wanted)
+    covariances = x.points.new_empty(x.matrices + s.matrices, x.d, x.d)
+    x.take(covariances[: x.matrices])
+    s.take(covariances[x.matrices :])
+    try:
+        return fold_by_roots(x, s, covariances, alpha, root_eps)
+    except LinAlgError:  # which the graph meets again, and knows whether it was content or style
+        return fold_by_graph(x, s, alpha, fold, wanted)
+
+
 class _Recolor(Function):
     @staticmethod
     def forward(
@@ -119,19 +157,18 @@ class _Recolor(Function):
         groups: int,
         per_sample: bool,
         fold: Callable[..., Any],
+        root_eps: float | None,
     ) -> Any:
         dtype = torch.promote_types(widen(content).dtype, widen(style).dtype)
         x, s = (_Moments(map_.detach(), dtype, groups, per_sample) for map_ in (content, style))
-        blend = alpha.detach().requires_grad_(alpha.requires_grad) if isinstance(alpha, Tensor) else alpha
         wanted = any(ctx.needs_input_grad)
-        with torch.set_grad_enabled(wanted), inner_graph():
-            T, t = fold(x.mean, x.covariance, s.mean, s.covariance, blend)
-        y = x.passes.whiten(x.points, T.detach().flatten(0, 1), None, t.detach().flatten(), x.centre)
+        folded = _folded(x, s, alpha, fold, root_eps, wanted)
+        y = x.passes.whiten(x.points, folded.T.flatten(0, 1), None, folded.t.flatten(), x.centre)
         result = x.restore(y)
         if wanted:
             ctx.save_for_backward(content, style, *([alpha] if isinstance(alpha, Tensor) else []))
             x.points = s.points = content.new_empty(0)  # seen again by way of what is saved
-            ctx.x, ctx.s, ctx.T, ctx.t, ctx.blend, ctx.alpha = x, s, T, t, blend, alpha
+            ctx.x, ctx.s, ctx.folded, ctx.alpha = x, s, folded, alpha
             ctx.groups, ctx.per_sample, ctx.fold = groups, per_sample, fold
         return result
 
@@ -140,33 +177,31 @@ class _Recolor(Function):
         content, style, *alpha = ctx.saved_tensors
         with full_precision(content):
             if torch.is_grad_enabled() or not is_concrete(gy):
-                return (*_recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy), None, None, None)
-            return (*_gradients(ctx, content, style, gy), None, None, None)
+                found = _recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy)
+            else:
+                found = _gradients(ctx, content, style, gy)
+            return (*found, None, None, None, None)
 
 
 def _gradients(ctx: Any, content: Tensor, style: Tensor, gy: Tensor) -> tuple[Tensor | None, ...]:
     x: _Moments = ctx.x
     s: _Moments = ctx.s
-    dtype, T = ctx.T.dtype, ctx.T.detach().flatten(0, 1)
-    needs_content, needs_style, needs_alpha = ctx.needs_input_grad[:3]
+    folded: Fold = ctx.folded
+    dtype, T = folded.T.dtype, folded.T.flatten(0, 1)
+    needs_content, needs_style, _ = ctx.needs_input_grad[:3]
     points, dy = x.view(content, dtype), x.view(gy, dtype)
     G, sums, _ = x.passes.sums(dy, points, T, x.centre)
-    leaves = [x.mean, x.covariance, s.mean, s.covariance]
-    if needs_alpha:
-        leaves.append(ctx.blend)
-    outputs, given = (ctx.T, ctx.t), (G.view_as(ctx.T), sums.view_as(ctx.t))
-    gx_mean, gx, gs_mean, gs, *g_alpha = torch.autograd.grad(outputs, leaves, given, retain_graph=True)
+    found = folded.gradients(G.view_as(folded.T), sums.view_as(folded.t))
     g_content = g_style = None
     if needs_content:
-        dx = x.passes.gradient(dy, points, T, gx.flatten(0, 1), None, sums, x.centre, x.count)
-        if gx_mean.any():  # not at full strength, where the offset is the style's mean alone
-            dx += (gx_mean / x.count).view(1, -1, *[1] * (dx.ndim - 2))
-        g_content = x.restore(dx)
+        gM, shift = found.content_covariance.flatten(0, 1), found.content_mean
+        shift = None if shift is None else shift.flatten() / x.count
+        g_content = x.restore(x.passes.gradient(dy, points, T, gM, None, sums, x.centre, x.count, shift))
     if needs_style:
-        B, b = (gs + gs.mT) / s.count, gs_mean / s.count
-        ds = s.passes.whiten(s.view(style, dtype), B.flatten(0, 1), None, b.flatten(), s.centre)
-        g_style = s.restore(ds)
-    return g_content, g_style, (g_alpha[0] if g_alpha else None)
+        gM, twice = found.style_covariance.flatten(0, 1), sums.new_full((s.matrices * s.d,), 2 / s.count)
+        shift = found.style_mean.flatten() / s.count
+        g_style = s.restore(s.passes.whiten(s.view(style, dtype), gM, twice, shift, s.centre))
+    return g_content, g_style, found.alpha
 
 
 def _recomposed(

@@ -88,7 +88,8 @@ def whiten_color(
         whiten = apply(f"{name}, covariance of content", x_covariance, InvSqrt(), **options)
         return whiten, apply(f"{name}, covariance of style", s_covariance, Sqrt(), **options)
 
-    return transfer(content, style, roots, groups=groups, alpha=alpha, per_sample=per_sample)
+    root_eps = eps if gradient == "exact" else None
+    return transfer(content, style, roots, groups=groups, alpha=alpha, per_sample=per_sample, root_eps=root_eps)
 
 
 def transfer(
@@ -99,24 +100,27 @@ def transfer(
     groups: int,
     alpha: float | Tensor,
     per_sample: bool = True,
+    root_eps: float | None = None,
 ) -> Tensor:
     """:func:`whiten_color` of maps that the caller has checked, by roots of his own.
 
     Args:
         roots: from the covariances (N, groups, d, d) of content and style to the matrix that whitens the one and the
             matrix that colours as the other, differentiable; N is 1 if statistics are of the batch.
+        root_eps: ε, if they are the exact roots of Σ + εI, for which there are kernels; None if they are not.
     """
+    _check_alpha("whiten_color", alpha, len(content))
 
     def fold(x_mean: Tensor, x_covariance: Tensor, s_mean: Tensor, s_covariance: Tensor, alpha: Any) -> Any:
         """T (N, groups, d, d) and t (N, groups, d, 1)."""
-        a = _blend("whiten_color", alpha, len(content), x_mean)
+        a = alpha.to(x_mean).reshape(-1, 1, 1, 1) if isinstance(alpha, Tensor) else alpha
         whiten, color = roots(x_covariance, s_covariance)
         S = precise_matmul(color.expand_as(whiten), whiten)
         T = a * S + (1 - a) * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
         return T, a * s_mean + (1 - a) * x_mean
 
     with full_precision(content):
-        return recolor(content, style, alpha, groups, per_sample, fold)
+        return recolor(content, style, alpha, groups, per_sample, fold, root_eps)
 
 
 class WhitenColor2d(nn.Module):
@@ -203,13 +207,10 @@ def _check_map(name: str, argument: str, x: Tensor, groups: int, per_sample: boo
         )
 
 
-def _blend(name: str, alpha: float | Tensor, samples: int, like: Tensor) -> Any:
-    """α as it multiplies matrices (N, groups, d, d): a number, or a tensor (1 or N, 1, 1, 1)."""
+def _check_alpha(name: str, alpha: float | Tensor, samples: int) -> None:
     if not isinstance(alpha, Tensor):
         require_number(name, "alpha", alpha)
-        return alpha
-    if not alpha.is_floating_point():
+    elif not alpha.is_floating_point():
         raise TypeError(f"{name}: alpha must be a number or a floating-point tensor; got {alpha.dtype}")
-    if alpha.shape not in ((), (samples,)):
+    elif alpha.shape not in ((), (samples,)):
         raise ValueError(f"{name}: alpha must have shape () or ({samples},); got {tuple(alpha.shape)}")
-    return alpha.to(like).reshape(-1, 1, 1, 1)

@@ -47,7 +47,9 @@ class SpectralTransfer(Transfer):
                 f"{type(self).__name__}: style must have at least 2 positions to take a covariance of; got "
                 f"{tuple(style.shape)}. Pass the features before they are pooled, or of larger pictures"
             )
-        coloured = transfer(content, self.perceptron(style), self._roots, groups=self.groups, alpha=self.strength)
+        root_eps = self.eps if self.gradient == "exact" else None
+        style = self.perceptron(style)
+        coloured = transfer(content, style, self._roots, groups=self.groups, alpha=self.strength, root_eps=root_eps)
         return coloured, content.new_zeros(2)
 
     def statistics(self, style: Tensor) -> list[Tensor]:

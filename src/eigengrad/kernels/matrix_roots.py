@@ -1,0 +1,89 @@
+"""Square roots of matrices, their eigenpairs given, and the gradient through them, by divided differences.
+
+    S  = V λ^(±½) Vᵀ                                        one product
+    gM = V [F ∘ (Vᵀ E V)] Vᵀ  with E the gradient of S      four
+    F_ij = 1/(p_i + p_j),  or −1/(p_i p_j (p_i + p_j)) of the inverse root,  p = √λ
+
+The matrices at work are padded and lie in one scratch array (see :mod:`.products`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arrays import array_at, rounded, zeros
+from .compiled import compiled, inner
+from .parts import first_part, next_part
+from .products import copy_matrix, multiply, padded_rows, transpose_in
+from .vector_memory import broadcast, load, store
+from .vectors import lanes_of, splat, width
+
+__all__ = ["pull_through_root", "roots", "symmetrize"]
+
+
+@compiled
+def roots(
+    number: Any, L: int, V: int, eps: float, inverses: int, S: int, first: int, last: int, n: int, ledger: int
+) -> int:
+    """S of λ ← max(λ + ε, ε), from eigenvalues and eigenvectors, these as rows; of the first ``inverses`` the inverse.
+
+    As QᵀQ with Q = λ^(±¼) Vᵀ, which is symmetric to the last bit.
+    """
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, count = lanes_of(number), last * n * n
+    values, vectors, out = array_at(lanes, L, last * n), array_at(lanes, V, count), array_at(lanes, S, count)
+    stride, size = rounded(n, width(lanes)), padded_rows(n) * rounded(n, width(lanes))
+    scratch, least = zeros(lanes, 2 * size), out.dtype.type(eps)
+    Q, product = int(np.int64(0)), size  # no literal, for which functions would be compiled once more
+    while begin < end:
+        for matrix in range(begin, end):
+            for k in range(matrix * n, matrix * n + n):
+                root = np.sqrt(np.sqrt(max(values[k] + least, least)))
+                factor = 1 / root if matrix < inverses else root
+                for j in range(n):
+                    scratch[Q + (k - matrix * n) * stride + j] = factor * vectors[k * n + j]
+            multiply(lanes, scratch, Q, int(np.int64(1)), stride, Q, product, stride, n)
+            copy_matrix(lanes, scratch, product, stride, out, matrix * n * n, n, n)
+        begin, end = next_part(ledger, last, 0)
+    return 0
+
+
+@inner
+def symmetrize(lanes: Any, scratch: Any, X: int, Y: int, stride: int, n: int) -> None:
+    """The symmetric part of X in its place, by way of Y."""
+    W, half = width(lanes), splat(lanes, 0.5)
+    for i in range(n):
+        for j in range(n):
+            scratch[Y + j * stride + i] = scratch[X + i * stride + j]
+    for k in range(0, n * stride, W):
+        store(scratch, X + k, half * (load(lanes, scratch, X + k) + load(lanes, scratch, Y + k)))
+
+
+@inner
+def pull_through_root(
+    lanes: Any, V: Any, matrix: int, p: Any, inverse: bool, scratch: Any, X: int, Y: int, Vt: int, Vs: int, stride: int,
+    n: int,
+) -> None:  # fmt: skip
+    """gM in place of a symmetric E at X; Y, Vt and Vs are room for three more.
+
+    Args:
+        V: the eigenvectors of many matrices, as rows.
+        p: roots of the eigenvalues of this one, and ones up to a whole vector.
+    """
+    W, unit, next_one = width(lanes), splat(lanes, 1.0), int(np.int64(1))
+    copy_matrix(lanes, V, matrix * n * n, n, scratch, Vt, stride, n)
+    transpose_in(lanes, V, matrix * n * n, scratch, Vs, stride, n)
+    multiply(lanes, scratch, Vt, stride, next_one, X, Y, stride, n)
+    multiply(lanes, scratch, Y, stride, next_one, Vs, X, stride, n)
+    for i in range(n):
+        root = broadcast(lanes, p, i)
+        for j in range(0, n, W):
+            other, place = load(lanes, p, j), X + i * stride + j
+            F = -unit / ((root * other) * (root + other)) if inverse else unit / (root + other)
+            store(scratch, place, load(lanes, scratch, place) * F)
+    multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
+    multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)

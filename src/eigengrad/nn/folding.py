@@ -1,0 +1,103 @@
+"""From the moments of two maps to the matrix and the offset that recolour one of them, and back: T (x − μ) + t.
+
+Any differentiable function of the moments will do, and is recorded as a small graph. The roots of
+:func:`.whiten_color.whiten_color` have kernels (:mod:`eigengrad.kernels.coloring`), which also leave torch's threads
+asleep: those stay awake for milliseconds after each product, on the cores that the next pass needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..eigh import decompose
+from ..kernels import threads
+from .inner_graph import inner_graph
+
+__all__ = ["Fold", "FoldGradients", "Moments", "fold_by_graph", "fold_by_roots"]
+
+
+class Moments(Protocol):
+    """Of a map: mean (N, groups, d, 1) and covariance (N, groups, d, d), N being 1 if they are of the batch."""
+
+    mean: Tensor
+    covariance: Tensor
+
+
+class FoldGradients(NamedTuple):
+    """Of the moments and of α, where it is a tensor; those of the covariances are symmetric."""
+
+    content_mean: Tensor | None
+    content_covariance: Tensor
+    style_mean: Tensor
+    style_covariance: Tensor
+    alpha: Tensor | None
+
+
+class Fold(NamedTuple):
+    """T (N, groups, d, d), t (N, groups, d, 1), and the way from their gradients to those of the moments."""
+
+    T: Tensor
+    t: Tensor
+    gradients: Callable[[Tensor, Tensor], FoldGradients]
+
+
+def fold_by_graph(
+    content: Moments, style: Moments, alpha: float | Tensor, fold: Callable[..., Any], wanted: bool
+) -> Fold:
+    """By a function of mean and covariance of content and of style, and of α."""
+    leaves = [content.mean, content.covariance, style.mean, style.covariance]
+    leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+    blend = alpha.detach().requires_grad_(alpha.requires_grad) if isinstance(alpha, Tensor) else alpha
+    with torch.set_grad_enabled(wanted), inner_graph():
+        T, t = fold(*leaves, blend)
+    if isinstance(blend, Tensor) and blend.requires_grad:
+        leaves.append(blend)
+
+    def gradients(gT: Tensor, gt: Tensor) -> FoldGradients:
+        gx_mean, gx, gs_mean, gs, *g_alpha = torch.autograd.grad((T, t), leaves, (gT, gt), retain_graph=True)
+        shifts = gx_mean if gx_mean.any() else None  # none at full strength, where the offset is the style's mean alone
+        return FoldGradients(shifts, (gx + gx.mT) / 2, gs_mean, (gs + gs.mT) / 2, g_alpha[0] if g_alpha else None)
+
+    return Fold(T.detach(), t.detach(), gradients)
+
+
+def fold_by_roots(content: Moments, style: Moments, covariances: Tensor, alpha: float | Tensor, eps: float) -> Fold:
+    """T = α (Σ_s + εI)^½ (Σ_c + εI)^(−½) + (1 − α) I and t = α μ_s + (1 − α) μ_c, by kernels.
+
+    Args:
+        covariances: those of content and after them those of style, (matrices, d, d).
+        alpha: a number, or a tensor ().
+        eps: ε > 0.
+    """
+    L, V = decompose("whiten_color, covariances of content and style", covariances, None, None)
+    rows = V.mT.contiguous()  # in memory it mostly is
+    S, T = torch.empty_like(covariances), torch.empty_like(content.covariance)
+    count, d, _ = covariances.shape
+    contents, strength = T.numel() // (d * d), float(alpha)
+
+    def run(name: str, arguments: Sequence[Any], matrices: int, products: int, module: str = "coloring") -> None:
+        kernel, microseconds = kernels.kernel(module, name, T.dtype), matrices * products * (1 + 3e-5 * d**3)
+        threads.share(kernel, arguments, matrices, 1, (d,), microseconds)
+
+    run("roots", (L.data_ptr(), rows.data_ptr(), eps, contents, S.data_ptr()), count, 1, "matrix_roots")
+    run("transfers", (S.data_ptr(), strength, count - contents, T.data_ptr()), contents, 1)
+
+    def gradients(gT: Tensor, gt: Tensor) -> FoldGradients:
+        gT, gM = gT.contiguous(), torch.empty_like(S)
+        places = L.data_ptr(), rows.data_ptr(), eps, strength, contents, gM.data_ptr()
+        run("transfer_gradients", (gT.data_ptr(), S.data_ptr(), *places), count, 5)
+        gx, gs = gM[:contents].view_as(content.covariance), gM[contents:].view_as(style.covariance)
+        gs_mean = (strength * gt).sum_to_size(style.mean.shape)
+        shifts, g_alpha = None if strength == 1 else (1 - strength) * gt, None
+        if isinstance(alpha, Tensor) and alpha.requires_grad:
+            change = S[contents:].view_as(style.covariance) @ S[:contents].view_as(content.covariance)
+            change.diagonal(dim1=-2, dim2=-1).sub_(1)
+            g_alpha = ((gT * change).sum() + (gt * (style.mean - content.mean)).sum()).to(alpha.dtype)
+        return FoldGradients(shifts, gx, gs_mean, gs, g_alpha)
+
+    return Fold(T, torch.lerp(content.mean, style.mean, strength), gradients)
