@@ -28,7 +28,7 @@ from numba import carray
 from eigengrad.kernels import desks, parts
 from eigengrad.kernels.adapters import Adapter
 from eigengrad.kernels.addresses import pointer
-from eigengrad.kernels.compiled import compiled, entry
+from eigengrad.kernels.compiled import compiled, entry, inner
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sends signals")
 
@@ -44,7 +44,7 @@ def two_threads():
 def spread(n, dtype=torch.float32):
     """A batch that is worth a second thread."""
     batch = 64
-    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < threads._LONG:
+    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < threads.LONG:
         batch *= 2
     A = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return A @ A.mT
@@ -281,14 +281,24 @@ def test_an_adapter_hands_on_all_arguments(number, negative):
     assert memory[2] == 0b11
 
 
+@inner
+def allocate(begin: int) -> int:
+    if begin >= 0:
+        raise MemoryError("no room")
+    return 0
+
+
 @compiled
 def out_of_memory(number: Any, first: int, last: int, ledger: int) -> int:
     begin, end = parts.first_part(ledger, first, last)
     while begin < end:
-        if ledger:
-            raise MemoryError
-        begin, end = parts.next_part(ledger, last, 0)
+        begin, end = parts.next_part(ledger, last, allocate(begin))
     return 0
+
+
+def test_a_kernel_that_stops_says_why():
+    with pytest.raises(MemoryError, match="no room"):
+        entry(out_of_memory, "float32")(0, 8, 0)
 
 
 def test_a_kernel_that_stops_in_another_thread_says_so():

@@ -182,7 +182,7 @@ def threads(monkeypatch):
     """Set torch's number of threads, all of which the kernels then use however small the work."""
     before = torch.get_num_threads()
     monkeypatch.setattr(kernels.threads, "SHORT", 0.0)
-    monkeypatch.setattr(kernels.threads, "_LONG", 0.0)
+    monkeypatch.setattr(kernels.threads, "LONG", 0.0)
     yield torch.set_num_threads
     torch.set_num_threads(before)
 

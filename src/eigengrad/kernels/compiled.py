@@ -24,6 +24,8 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
+from .linking import LinkedCompiler
+
 if TYPE_CHECKING:
     from .adapters import Adapter
 
@@ -53,7 +55,7 @@ def compiled(kernel: Kernel) -> Kernel:
 
 def inner(kernel: Kernel) -> Kernel:
     """Compile a function that only kernels call: they contain it, so that it is not kept, and Python has no way in."""
-    return njit(no_cpython_wrapper=True, **_OPTIONS)(kernel)
+    return njit(no_cpython_wrapper=True, pipeline_class=LinkedCompiler, **_OPTIONS)(kernel)
 
 
 def inlined(kernel: Kernel) -> Kernel:

@@ -31,12 +31,12 @@ import torch
 if TYPE_CHECKING:
     from .compiled import Entry
 
-__all__ = ["FAILED", "SHORT", "share"]
+__all__ = ["FAILED", "LONG", "SHORT", "share"]
 
 FAILED = 1 << 62  # in the union of results: a kernel stopped, which it does where there is no memory to work in
 
 SHORT = 20.0  # microseconds of work for which no second thread pays, even one that is awake
-_LONG = 120.0  # microseconds of work from which one is woken
+LONG = 120.0  # microseconds of work from which one is woken
 _PARTS = 8  # for each thread: the fewer, the longer the last one is waited for
 _FEW = 7  # workers, at most, that are kept off the caller's core
 _PATIENCE = 3000  # looks at a desk before falling asleep, some 100 µs
@@ -177,7 +177,7 @@ def share(
     memory = array("q", adapter.pack(0, size, 0, *arguments, 0, count, *options))
     place, _ = memory.buffer_info()
     try:
-        wake = microseconds >= _LONG or time.perf_counter() - pool.used < _SOON
+        wake = microseconds >= LONG or time.perf_counter() - pool.used < _SOON
         pool.post(adapter.address, place, others, wake)
         kernel(*arguments, 0, count, *options, place)
         pool.take_back(place)

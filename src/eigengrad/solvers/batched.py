@@ -116,7 +116,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
     few = 1 + (0.014 if single else 0.016) * n**2 + (6.2e-4 if single else 7.2e-4) * n**3
     divided = batch * (4 + 0.15 * n + (5e-3 if single else 6.5e-3) * n**2 + (7e-5 if single else 1.2e-4) * n**3)
     # Threads can share single matrices, but not a block.
-    shared = divided * (1.0 if divided < threads.SHORT else 0.6 if blocks == 1 else 0.8)
+    shared = divided * (1.0 if divided < threads.LONG else 0.6 if blocks == 1 else 0.8)
     if n <= 4:
         name, microseconds = "by_jacobi", blocks * 0.5
     elif entries.HALVES and 2 * batch <= unit and n <= _SIDE_BY_SIDE and few <= shared:
