@@ -329,23 +329,23 @@ def test_a_call_for_somebody_asleep_waits_for_him():
     desk = Desk()
     assert desk.post(7) == 2
     assert desk.calls == []
-    desks.serve(desk.place, 0)
+    desks.serve(desk.place, 0, 0)
     assert desk.calls == [7]
-    desks.serve(desk.place, 0)
+    desks.serve(desk.place, 0, 0)
     assert desk.calls == [7]
 
 
 def test_a_call_that_nobody_should_be_woken_for_is_not_posted():
     desk = Desk()
     assert desk.post(7, wake=False) == 0
-    desks.serve(desk.place, 0)
+    desks.serve(desk.place, 0, 0)
     assert desk.calls == []
 
 
 def test_a_desk_holds_one_call():
     desk = Desk()
     assert [desk.post(7), desk.post(8)] == [2, 0]
-    desks.serve(desk.place, 0)
+    desks.serve(desk.place, 0, 0)
     assert desk.calls == [7]
     assert desk.post(8) == 2
 
@@ -356,7 +356,7 @@ def test_a_call_that_is_taken_back_is_not_made():
     assert desks.take_back(desk.place, 8, 0)  # not his
     assert desk.post(9) == 0
     assert desks.take_back(desk.place, 7, 0)
-    desks.serve(desk.place, 0)
+    desks.serve(desk.place, 0, 0)
     assert desk.calls == []
     assert desk.post(9) == 2
 
@@ -365,7 +365,7 @@ def test_who_takes_back_learns_that_somebody_is_at_it():
     desk, begun, go = Desk(), threading.Event(), threading.Event()
     called = ctypes.CFUNCTYPE(None, ctypes.c_int64)(lambda memory: begun.set() or go.wait(60) or None)
     desks.post(desk.place, ctypes.cast(called, ctypes.c_void_p).value, 7, True)
-    worker = threading.Thread(target=desks.serve, args=(desk.place, 0))
+    worker = threading.Thread(target=desks.serve, args=(desk.place, 0, 9))
     worker.start()
     assert begun.wait(60)
     assert not desks.take_back(desk.place, 7, 10)
@@ -376,7 +376,7 @@ def test_who_takes_back_learns_that_somebody_is_at_it():
 
 def test_who_sits_at_a_desk_makes_every_call_that_is_not_taken_back():
     desk, kept = Desk(), []
-    worker = threading.Thread(target=desks.serve, args=(desk.place, 10**7))  # some tenths of a second
+    worker = threading.Thread(target=desks.serve, args=(desk.place, 10**7, 9))  # some tenths of a second
     worker.start()
     while desk.memory[1]:
         time.sleep(0.001)

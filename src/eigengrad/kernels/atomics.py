@@ -5,6 +5,7 @@ Steps are sequentially consistent: all threads see all of them in one order.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from llvmlite import ir
@@ -14,9 +15,10 @@ from numba.extending import intrinsic
 
 from .vectors import X86
 
-__all__ = ["add", "exchange_if", "pause", "read", "unite", "write"]
+__all__ = ["add", "exchange_if", "give_way", "pause", "read", "unite", "write"]
 
 _WORD = types.int64
+_POSIX = os.name == "posix"
 
 
 def _place(builder: Any, address: Any, index: Any) -> Any:
@@ -69,6 +71,19 @@ def pause(typing_context: Any) -> Any:
         if X86:
             kind = ir.FunctionType(ir.VoidType(), [])
             builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def give_way(typing_context: Any) -> Any:
+    """Let another thread that wants to run on this core do so."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if _POSIX:
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
         return context.get_dummy_value()
 
     return types.void(), generate

@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .atomics import exchange_if, pause, read, write
+from .atomics import exchange_if, give_way, pause, read, write
 from .compiled import compiled
 
 __all__ = ["post", "serve", "take_back"]
@@ -42,8 +42,11 @@ def _call(typing_context: Any, function: Any, memory: Any) -> Any:
 
 
 @compiled
-def serve(desk: int, patience: int) -> None:
-    """Do what is posted on a desk, until nothing was for ``patience`` looks."""
+def serve(desk: int, patience: int, more: int) -> None:
+    """Do what is posted on a desk, until nothing was for ``patience`` looks.
+
+    And for ``more`` looks, before each of which another thread may have the core: torch's own threads also wait there.
+    """
     write(desk, _ASLEEP, 0)
     looks = 0
     while True:
@@ -51,8 +54,10 @@ def serve(desk: int, patience: int) -> None:
             _call(read(desk, _FUNCTION), read(desk, _MEMORY))
             write(desk, _STATE, _FREE)
             looks = 0
-        elif looks < patience:
+        elif looks < patience + more:
             looks += 1
+            if looks > patience:
+                give_way()
             pause()
         else:
             write(desk, _ASLEEP, 1)
