@@ -392,6 +392,17 @@ def test_who_sits_at_a_desk_makes_every_call_that_is_not_taken_back():
     assert len(set(desk.calls)) == len(desk.calls)
 
 
+@pytest.mark.parametrize(("microseconds", "workers"), [(19.0, 0), (25.0, 1), (70.0, 3), (1e4, 6)])
+def test_no_more_threads_are_asked_than_there_is_work_for(monkeypatch, microseconds, workers):
+    pool = threads._Pool()
+    monkeypatch.setattr(threads, "_pool", pool)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    done = []
+    threads.share(InParts(lambda begin, end: done.append(end - begin)), (), 100, 1, (), microseconds)
+    assert sum(done) == 100
+    assert len(pool.workers) == workers
+
+
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("microseconds", "soon", "rung"), [(1e3, False, 1), (50.0, False, 0), (50.0, True, 1)])
 def test_workers_are_woken_for_long_work_and_for_calls_in_quick_succession(monkeypatch, microseconds, soon, rung):

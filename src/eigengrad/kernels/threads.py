@@ -35,7 +35,7 @@ __all__ = ["FAILED", "LONG", "SHORT", "share"]
 
 FAILED = 1 << 62  # in the union of results: a kernel stopped, which it does where there is no memory to work in
 
-SHORT = 20.0  # microseconds of work for which no second thread pays, even one that is awake
+SHORT = 20.0  # microseconds of work for each thread but the first: for less it does not pay, even if it is awake
 LONG = 120.0  # microseconds of work from which one is woken
 _PARTS = 8  # for each thread: the fewer, the longer the last one is waited for
 _FEW = 7  # workers, at most, that are kept off the caller's core
@@ -167,8 +167,8 @@ def share(
         The union of the results of all parts, as bits.
     """
     units = -(-count // unit)
-    others = min(torch.get_num_threads(), units) - 1
-    if others < 1 or microseconds < SHORT:
+    others = min(torch.get_num_threads() - 1, units - 1, int(microseconds / SHORT))
+    if others < 1:
         return kernel(*arguments, 0, count, *options, 0)
     pool = _pool
     if len(pool.workers) < others:
