@@ -315,14 +315,14 @@ class Desk:
     """One, at which nobody sits, and a function that notes with what it was called."""
 
     def __init__(self):
-        self.memory = array("q", [0, 1, *[0] * 6])
+        self.memory = array("q", [0, desks.GONE, *[0] * 6])
         self.place, _ = self.memory.buffer_info()
         self.calls = []
         self.called = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.calls.append)
         self.function = ctypes.cast(self.called, ctypes.c_void_p).value
 
-    def post(self, memory, wake=True):
-        return desks.post(self.place, self.function, memory, wake)
+    def post(self, memory, wake=True, late=True):
+        return desks.post(self.place, self.function, memory, wake, late)
 
 
 def test_a_call_for_somebody_asleep_waits_for_him():
@@ -340,6 +340,29 @@ def test_a_call_that_nobody_should_be_woken_for_is_not_posted():
     assert desk.post(7, wake=False) == 0
     desks.serve(desk.place, 0, 0)
     assert desk.calls == []
+
+
+def test_a_bell_is_rung_once():
+    desk = Desk()
+    assert desk.post(7) == 2
+    desks.take_back(desk.place, 7, 0)
+    assert desk.post(8) == 1  # he is on his way
+    desks.serve(desk.place, 0, 0)
+    assert desk.calls == [8]
+    assert desk.post(9) == 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_has_lost_his_core_is_waited_for_only_if_there_is_much_to_do(late):
+    desk = Desk()
+    desk.memory[1] = 0  # as if somebody sat there
+    desk.memory[4] = 10  # looks
+    assert desk.post(7, late=late) == 1
+    desks.take_back(desk.place, 7, 0)
+    assert desk.post(8, late=late) == late
+    desks.take_back(desk.place, 8, 0)
+    desk.memory[4] += 1
+    assert desk.post(9, late=late) == 1
 
 
 def test_a_desk_holds_one_call():
@@ -364,7 +387,7 @@ def test_a_call_that_is_taken_back_is_not_made():
 def test_who_takes_back_learns_that_somebody_is_at_it():
     desk, begun, go = Desk(), threading.Event(), threading.Event()
     called = ctypes.CFUNCTYPE(None, ctypes.c_int64)(lambda memory: begun.set() or go.wait(60) or None)
-    desks.post(desk.place, ctypes.cast(called, ctypes.c_void_p).value, 7, True)
+    desks.post(desk.place, ctypes.cast(called, ctypes.c_void_p).value, 7, True, True)
     worker = threading.Thread(target=desks.serve, args=(desk.place, 0, 9))
     worker.start()
     assert begun.wait(60)

@@ -36,11 +36,12 @@ __all__ = ["FAILED", "LONG", "SHORT", "share"]
 FAILED = 1 << 62  # in the union of results: a kernel stopped, which it does where there is no memory to work in
 
 SHORT = 20.0  # microseconds of work for each thread but the first: for less it does not pay, even if it is awake
-LONG = 120.0  # microseconds of work from which one is woken
+LONG = 120.0  # microseconds of work from which one is woken, or waited for where it has lost its core
 _PARTS = 8  # for each thread: the fewer, the longer the last one is waited for
 _FEW = 7  # workers, at most, that are kept off the caller's core
 _PATIENCE = 3000  # looks at a desk, some 80 µs,
 _MORE = 350  # and as many that make way for others, some 170 µs, before falling asleep
+_LATER = 1e-3  # seconds after which a worker that had lost its core is asked again for short work
 _NAP = 5e-5  # seconds between looks at who was interrupted at work
 _SOON = 2e-4  # seconds: calls that follow each other within it find a worker awake that was woken for the first
 
@@ -54,7 +55,7 @@ class _Worker(threading.Thread):
 
         self.post, self.serve, self.take_back = desks.post, desks.serve, desks.take_back
         self.bell: SimpleQueue[None] = SimpleQueue()
-        self.memory = array("q", [0, 1] * 8)  # there is a whole cache line in it, of a desk where nobody sits
+        self.memory = array("q", [0, desks.GONE] * 8)  # there is a whole cache line in it
         place, _ = self.memory.buffer_info()
         self.desk = place + 63 & -64
         self.cores: set[int] = set()  # that it may be on,
@@ -83,7 +84,8 @@ class _Pool:
         self.workers: list[_Worker] = []
         self.growing = threading.Lock()
         self.core = -1  # that the workers were last kept off
-        self.used = 0.0  # when it last was
+        self.used = 0.0  # when it last was,
+        self.busy = 0.0  # and until when nobody is to be had for short work
 
     def grow(self, size: int) -> None:
         with self.growing, contextlib.suppress(RuntimeError):  # no more threads to be had: the caller works alone
@@ -102,15 +104,17 @@ class _Pool:
                 for worker in self.workers:
                     worker.keep_off(here)
 
-    def post(self, function: int, memory: int, wanted: int, wake: bool) -> None:
-        """Ask so many workers to call ``function(memory)``."""
+    def post(self, function: int, memory: int, wanted: int, wake: bool, late: bool) -> int:
+        """Ask so many workers to call ``function(memory)``; how many were asked."""
+        asked = 0
         for worker in self.workers:
-            posted = worker.post(worker.desk, function, memory, wake)
+            posted = worker.post(worker.desk, function, memory, wake, late)
             if posted == 2:
                 worker.bell.put(None)
-            wanted -= posted > 0
-            if wanted == 0:
-                return
+            asked += posted > 0
+            if asked == wanted:
+                break
+        return asked
 
     def take_back(self, memory: int) -> None:
         """Until no worker is at a call, or will be: they use the caller's memory. Interruptions come after."""
@@ -168,9 +172,9 @@ def share(
     """
     units = -(-count // unit)
     others = min(torch.get_num_threads() - 1, units - 1, int(microseconds / SHORT))
-    if others < 1:
+    pool, now, late = _pool, time.perf_counter(), microseconds >= LONG
+    if others < 1 or (now < pool.busy and not late):
         return kernel(*arguments, 0, count, *options, 0)
-    pool = _pool
     if len(pool.workers) < others:
         pool.grow(others)
     pool.make_way()
@@ -179,8 +183,9 @@ def share(
     memory = array("q", adapter.pack(0, size, 0, *arguments, 0, count, *options))
     place, _ = memory.buffer_info()
     try:
-        wake = microseconds >= LONG or time.perf_counter() - pool.used < _SOON
-        pool.post(adapter.address, place, others, wake)
+        wake = late or now - pool.used < _SOON
+        if not pool.post(adapter.address, place, others, wake, late) and wake:
+            pool.busy = now + _LATER
         kernel(*arguments, 0, count, *options, place)
         pool.take_back(place)
     except BaseException:
