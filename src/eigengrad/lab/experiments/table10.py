@@ -35,7 +35,7 @@ _EQUAL = 0.05
 _FASTER = 1.4
 
 #: How many times the rounds of a scale: what takes a small part of the network's time can afford more, and needs them.
-_ROUNDS = {"network": 2, "small pictures": 4, "steps": 8, "steps and backward": 4}
+_ROUNDS = {"network": 2, "small pictures": 4, "steps": 8, "steps and backward": 16}
 
 #: The side of small pictures, of that of the others: 96 px for 216. Their convolutions take a fifth of the time, and
 #: the decompositions as long as ever, which is nearer to how they stand on the paper's GPU.
