@@ -236,6 +236,28 @@ def test_an_interruption_arrives_when_no_thread_is_at_work_any_more():
     assert len(ended) == 1
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_a_worker_comes_again_after_an_interruption_just_before_its_bell(monkeypatch):
+    pool = threads._Pool()
+    monkeypatch.setattr(threads, "_pool", pool)
+    pool.grow(1)
+    bell = pool.workers[0].bell
+
+    class Interrupted:
+        @staticmethod
+        def put(item):
+            pool.workers[0].bell = bell
+            raise KeyboardInterrupt
+
+    pool.workers[0].bell = Interrupted()
+    time.sleep(0.1)  # the worker listens to its own
+    with pytest.raises(KeyboardInterrupt):
+        share(lambda begin, end: None, 16)
+    workers = set()
+    share(lambda begin, end: workers.add(threading.get_ident()) or time.sleep(0.02), 16)
+    assert len(workers) == 2
+
+
 @linux
 @pytest.mark.usefixtures("two_threads")
 def test_denormal_arithmetic_is_restored_in_every_thread():

@@ -191,6 +191,8 @@ def share(
     except BaseException:
         memory[0] = count  # nobody takes any more
         pool.take_back(place)
+        for worker in pool.workers:  # one may have been called whose bell was not rung yet
+            worker.bell.put(None)
         raise
     pool.used = time.perf_counter()
     if memory[2] & FAILED:
