@@ -176,7 +176,11 @@ class TestStylize:
             ((content, style, *out, *weights, "--groups", 7), 2, "groups: must divide the"),
             ((content, style, *out, "--weights", folder / "photos"), 2, "unknown weights"),
             ((content, style, *out, "--weights", folder / "gone"), 2, "expected a folder of weights"),
-            ((content, folder / "tiny.png", *out, *weights), 2, "too small for level 3"),
+            (
+                (content, folder / "tiny.png", *out, *weights),
+                1,
+                "tiny.png: a picture of 5×5 pixels is too small for level 3",
+            ),
             ((folder / "tiny.png", style, *out, *weights), 1, "tiny.png: a picture of 5×5 pixels is too small"),
             ((content, folder / "photos/broken.jpg", *out, *weights), 1, "broken.jpg: this"),
             ((content, style, "-o", style, *weights), 1, "this is an input"),

@@ -240,10 +240,14 @@ def _style_files(styles: list[Path]) -> tuple[list[Path], set[Path]]:
 def _style(
     path: Path, codec: Codec, levels: list[int], groups: int, smooth: bool, size: int | None, tile: int
 ) -> Style:
-    from ..style.images import read_picture
-    from ..style.stylize import Style
+    from ..style.images import PictureError, read_picture
+    from ..style.stylize import Style, UnfitPictureError
 
-    return Style.of(_scaled(read_picture(path), size), codec, levels, groups=groups, smooth=smooth, tile=tile)
+    picture = _scaled(read_picture(path), size)
+    try:
+        return Style.of(picture, codec, levels, groups=groups, smooth=smooth, tile=tile)
+    except UnfitPictureError as error:
+        raise PictureError(f"{path}: {error}") from error
 
 
 def _scaled(picture: Picture, size: int | None) -> Picture:

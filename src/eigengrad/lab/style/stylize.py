@@ -21,12 +21,16 @@ from .images import Picture
 from .moments import Affine, Moments, whiten_color_map
 from .tiles import Layout, Tile, average
 
-__all__ = ["Style", "stylize"]
+__all__ = ["Style", "UnfitPictureError", "stylize"]
 
 PIECE = 1 << 16  # positions whose products are summed in float32
 EPS = 1e-7  # of the average variance of a channel: in directions with less than this there is nothing to whiten
 TILE = 1024
 MINIMUM = 64  # pixels, below which a covariance says nothing
+
+
+class UnfitPictureError(ValueError):
+    """A picture that is too small, or too transparent, for what is asked of it."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,15 @@ class Style:
         """Of a picture, in which each position counts as much as it is opaque.
 
         Raises:
-            ValueError: if a level does not exist or its channels cannot be grouped so, or the picture is too small.
+            ValueError: if a level does not exist or its channels cannot be grouped so.
+            UnfitPictureError: if the picture is too small, or too little of it is opaque.
         """
         _require_levels(codec, levels, groups)
         _require_size(picture, codec, levels)
         if picture.alpha is not None and float(picture.alpha.sum()) < MINIMUM:
-            raise ValueError(f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of")
+            raise UnfitPictureError(
+                f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of"
+            )
         moments = {}
         for number in levels:
             level = codec.require(number)
@@ -159,7 +166,7 @@ def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None
     stride = max(codec.require(level).encoder.stride for level in levels)
     if min(picture.size) < 2 * stride:
         height, width = picture.size
-        raise ValueError(
+        raise UnfitPictureError(
             f"a picture of {width}×{height} pixels is too small for level {max(levels)}; it needs {2 * stride} a side. "
             "Enlarge it, or leave out the deepest levels"
         )
