@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 
+from .parts import LEDGER, UNION
 from .threads import FAILED
 
 __all__ = ["Adapter", "adapter"]
 
-_LEDGER, _UNION = 3, 2
 _INTEGER = ir.IntType(64)
 _KINDS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), "int64": _INTEGER, "bool": ir.IntType(8)}
 
@@ -38,7 +38,7 @@ def adapter(code: int, signature: tuple[Any, ...]) -> Adapter:
     builder = ir.IRBuilder(function.append_basic_block())
     values = [ir.Constant(kinds[0], 0)]
     for index, kind in enumerate(kinds[1:-1]):
-        place = builder.gep(memory, [_INTEGER(_LEDGER + index)])
+        place = builder.gep(memory, [_INTEGER(LEDGER + index)])
         values.append(builder.load(builder.bitcast(place, kind.as_pointer())))
     values.append(builder.ptrtoint(memory, _INTEGER))
     # numba's functions return whether they failed, and write elsewhere what Python would see: a result, an error.
@@ -46,7 +46,7 @@ def adapter(code: int, signature: tuple[Any, ...]) -> Adapter:
     target = ir.FunctionType(ir.IntType(32), [result.type, error.type, *kinds]).as_pointer()
     status = builder.call(builder.inttoptr(_INTEGER(code), target), [result, error, *values])
     failed = builder.select(builder.icmp_unsigned("!=", status, status.type(0)), _INTEGER(FAILED), _INTEGER(0))
-    builder.atomic_rmw("or", builder.gep(memory, [_INTEGER(_UNION)]), failed, "seq_cst")
+    builder.atomic_rmw("or", builder.gep(memory, [_INTEGER(UNION)]), failed, "seq_cst")
     builder.ret_void()
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
@@ -54,4 +54,4 @@ def adapter(code: int, signature: tuple[Any, ...]) -> Adapter:
     engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
     engine.finalize_object()
     formats = "".join("d" if kind == _KINDS["float64"] else "q" for kind in kinds[1:-1])
-    return Adapter(engine.get_function_address("adapter"), struct.Struct(f"{_LEDGER}q{formats}").pack, engine)
+    return Adapter(engine.get_function_address("adapter"), struct.Struct(f"{LEDGER}q{formats}").pack, engine)

@@ -56,9 +56,7 @@ def roots(
 def symmetrize(lanes: Any, scratch: Any, X: int, Y: int, stride: int, n: int) -> None:
     """The symmetric part of X in its place, by way of Y."""
     W, half = width(lanes), splat(lanes, 0.5)
-    for i in range(n):
-        for j in range(n):
-            scratch[Y + j * stride + i] = scratch[X + i * stride + j]
+    transpose_in(lanes, scratch, X, stride, scratch, Y, stride, n)
     for k in range(0, n * stride, W):
         store(scratch, X + k, half * (load(lanes, scratch, X + k) + load(lanes, scratch, Y + k)))
 
@@ -76,7 +74,7 @@ def pull_through_root(
     """
     W, unit, next_one = width(lanes), splat(lanes, 1.0), int(np.int64(1))
     copy_matrix(lanes, V, matrix * n * n, n, scratch, Vt, stride, n)
-    transpose_in(lanes, V, matrix * n * n, scratch, Vs, stride, n)
+    transpose_in(lanes, V, matrix * n * n, n, scratch, Vs, stride, n)
     multiply(lanes, scratch, Vt, stride, next_one, X, Y, stride, n)
     multiply(lanes, scratch, Y, stride, next_one, Vs, X, stride, n)
     for i in range(n):

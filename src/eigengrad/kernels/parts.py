@@ -19,9 +19,10 @@ from typing import Any
 from .atomics import add, read, unite
 from .compiled import compiled, inner
 
-__all__ = ["first_part", "next_part"]
+__all__ = ["LEDGER", "UNION", "first_part", "next_part"]
 
-_NEXT, _SIZE, _UNION = range(3)
+LEDGER = 3  # integers
+_NEXT, _SIZE, UNION = range(LEDGER)
 
 
 @inner
@@ -43,5 +44,5 @@ def next_part(ledger: int, last: int, status: int) -> Any:
     if ledger == 0:
         return last, last
     if status:
-        unite(ledger, _UNION, status)
+        unite(ledger, UNION, status)
     return _take(ledger, last)

@@ -82,13 +82,13 @@ def copy_matrix(lanes: Any, source: Any, first: int, step: int, target: Any, pla
 
 
 @inner
-def transpose_in(lanes: Any, source: Any, first: int, scratch: Any, place: int, stride: int, n: int) -> None:
+def transpose_in(lanes: Any, source: Any, first: int, step: int, scratch: Any, place: int, stride: int, n: int) -> None:
     """Pad the transpose of the n×n matrix at ``source[first]``, whose rows are ``step`` apart."""
     W = width(lanes)
     whole = n - n % W
     for i in range(0, whole, W):
         for j in range(0, whole, W):
-            transpose(lanes, source, first + i * n + j, n, scratch, place + j * stride + i, stride, W)
+            transpose(lanes, source, first + i * step + j, step, scratch, place + j * stride + i, stride, W)
     for i in range(n):
         for j in range(whole if i < whole else 0, n):
-            scratch[place + j * stride + i] = source[first + i * n + j]
+            scratch[place + j * stride + i] = source[first + i * step + j]

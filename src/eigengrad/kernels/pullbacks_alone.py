@@ -117,7 +117,7 @@ def rule_alone(
             if by_rows:
                 copy_matrix(lanes, gradients, base, n, scratch, Y, stride, n)
             else:
-                transpose_in(lanes, gradients, base, scratch, Y, stride, n)
+                transpose_in(lanes, gradients, base, n, scratch, Y, stride, n)
             multiply(lanes, scratch, Vt, stride, next_one, Y, X, stride, n)
             _bracket(lanes, scratch, X, stride, values, slopes, gL != 0, matrix, n, rule, one, two, room)
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
