@@ -84,12 +84,16 @@ def test_version(call):
 # Misuse: exit code 2, and a sentence ----------------------------------------------------------------------------------
 
 
+TRANSLATE = ("translate", "train", "--domain-a", ".", "--domain-b", ".")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("train", "--norm", "foo"), "norm: got 'foo'; expected one of 'batchnorm', 'dbn'"),
         (("train", "--group-size", "5", "--epochs", "1"), "group_size=5 does not divide num_features=32"),
-        (("train", "--lr", "-1"), "lr must be positive; got -1"),
+        (("train", "--lr", "-1"), "error: --lr must be positive; got -1"),
+        (("train", "--batch-size", "0"), "error: --batch-size must be at least 1; got 0"),
         (("train", "--epochs", "many"), "'--epochs'"),
         (("train", "--data", "cifar10", "--data-root", "nowhere"), "nowhere: does not exist. Get cifar-10-python"),
         (("train", "--data", "cifar10"), "--data-root) must say where it is"),
@@ -106,6 +110,8 @@ def test_version(call):
         (("bench", "speed"), "no benchmark is called 'speed'; there are: whitening, eigh, dispatch, derivatives"),
         (("compare", "--jobs", "0"), "'--jobs'"),
         (("translate-nothing",), "No such command"),
+        ((*TRANSLATE, "--image-size", "32"), "error: --image-size must be at least 64 for 3 scales"),
+        ((*TRANSLATE, "--width", "5"), "error: --group-size must divide the 20 channels of the features (4 × --width)"),
     ],
 )
 def test_misuse_is_explained(call, arguments, message):

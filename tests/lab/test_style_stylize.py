@@ -15,7 +15,6 @@ from eigengrad.lab.style.moments import Moments
 from eigengrad.lab.style.stylize import Style, stylize
 from eigengrad.lab.style.tiles import Layout, average
 from eigengrad.lab.style.weights import load_codec
-from eigengrad.nn.functional import whiten_color
 from lab.style_codecs import SMALL, VGG, photo, write
 
 LEVELS = (3, 2, 1)
@@ -42,6 +41,11 @@ def difference(a: Picture, b: Picture) -> float:
 
 def relative(x: Tensor, y: Tensor) -> float:
     return float((x - y).norm() / y.norm())
+
+
+def root(x: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(x)
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.mT
 
 
 def unclamped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,20 +86,33 @@ class TestStatistics:
         assert float(made.covariance.diagonal(dim1=1, dim2=2).sum()) < float(root.square().sum())
 
     @pytest.mark.parametrize("level", LEVELS)
-    def test_it_is_the_transform_of_the_library(
+    def test_no_other_map_to_that_covariance_moves_the_features_less(
+        self, codec: Codec, content: Picture, style: Picture, level: int
+    ) -> None:
+        (own,) = Style.of(content, codec, [level]).moments.values()
+        (wanted,) = Style.of(style, codec, [level]).moments.values()
+        made = module._map(own, wanted).matrix
+        # A symmetric positive matrix is the gradient of a convex function, so it is the optimal transport (Brenier).
+        assert relative(made, made.mT) < 1e-6
+        assert torch.linalg.eigvalsh(made).min() > 0
+
+    @pytest.mark.parametrize("level", LEVELS)
+    def test_it_is_the_optimal_transport_of_the_features(
         self, codec: Codec, content: Picture, style: Picture, level: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """By its formula R⁻¹ (R Σ R)^½ R⁻¹, R the root of the content's covariance and Σ that of the style."""
         unclamped(monkeypatch)
         monkeypatch.setattr(module, "EPS", 1e-3)
         made = stylize(content, [Style.of(style, codec, [level], smooth=False)], codec, [level])
         encoder = codec.require(level).encoder
         layout = Layout(style.size, encoder.stride, 0, 1024)
-        c, s = encoder(content.pixels.unsqueeze(0)), encoder(layout.extend(style.pixels).unsqueeze(0))
-        # whiten_color has one eps for both; here each has its own, so the features are brought to the same scale.
-        scale = float((s.flatten(2).var(2).mean() / c.flatten(2).var(2).mean()).sqrt())
-        eps = 1e-3 * float(s.flatten(2).var(2, correction=0).mean())
-        expected = decoded(codec, level, whiten_color(c * scale, s, eps=eps))
-        assert relative(made.pixels, expected) < 1e-2
+        c, s = (encoder(x.unsqueeze(0)).double() for x in (content.pixels, layout.extend(style.pixels)))
+        own, wanted = (x.flatten(2).squeeze(0).cov(correction=0) for x in (c, s))
+        own, wanted = (x + 1e-3 * x.diagonal().mean() * torch.eye(len(x), dtype=x.dtype) for x in (own, wanted))
+        inverse = root(own).inverse()
+        matrix = inverse @ root(root(own) @ wanted @ root(own)) @ inverse
+        moved = torch.einsum("ij,njhw->nihw", matrix, c - c.mean((2, 3), keepdim=True)) + s.mean((2, 3), keepdim=True)
+        assert relative(made.pixels, decoded(codec, level, moved.float())) < 1e-3
 
 
 class TestStrength:

@@ -145,8 +145,9 @@ def test_judges_are_right_at_no_loss():
         ({"wct": "zca"}, "wct: got 'zca'"),
         ({"group_size": 7}, "group_size must divide the 256 channels"),
         ({"image_size": 66}, "image_size must be a multiple of 4; got 66"),
-        ({"image_size": 32}, "image_size must be at least 64 for 3 critic_scales; got 32"),
-        ({"evaluate_every": 300}, "evaluate_every must divide iterations, decay_from and decay_every; got 300"),
+        ({"image_size": 32}, "image_size must be at least 64 for 3 scales of discriminators; got 32"),
+        ({"evaluate_every": 300}, "evaluate_every must divide iterations, decay_from, decay_every; got 300"),
+        ({"evaluate_every": 7, "iterations": 60}, "evaluate_every must divide iterations; got 7"),
         ({"domain_a": "a/b"}, "domain_a must be a name"),
         ({"lr": 0}, "lr must be"),
     ],
@@ -154,6 +155,11 @@ def test_judges_are_right_at_no_loss():
 def test_bad_settings_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         TranslationConfig(**fields)
+
+
+def test_evaluations_may_fall_between_the_steps_of_a_decay_that_does_not_come():
+    config = TranslationConfig(evaluate_every=30, iterations=60)
+    assert config.decay_from % config.evaluate_every
 
 
 def test_the_key_holds_what_matters():

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +42,11 @@ def _escaped(text: str) -> str:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turn what a user can put right into a sentence and an exit code; all else is a bug and keeps its traceback."""
+def explained(options: Collection[str] = ()) -> Iterator[None]:
+    """Turn what a user can put right into a sentence and an exit code; all else is a bug and keeps its traceback.
+
+    Settings that ``options`` have given are called as those are.
+    """
     from ..sweeps import SweepError
 
     try:
@@ -54,7 +58,7 @@ def explained() -> Iterator[None]:
         complain(str(error))
         raise typer.Exit(FAILED) from None
     except (ValueError, FileNotFoundError, NotADirectoryError) as error:
-        complain(_sentence(error))
+        complain(_by_option(_sentence(error), options))
         raise typer.Exit(MISUSE) from None
     except (OSError, ModuleNotFoundError) as error:
         complain(_sentence(error))
@@ -66,6 +70,14 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
+
+
+def _by_option(text: str, options: Collection[str]) -> str:
+    """``Config: batch_size must …`` as ``--batch-size must …``."""
+    setting = re.fullmatch(r"\w*Config: ((\w+) .*)", text, re.DOTALL)
+    if setting is None or setting[2] not in options:
+        return text
+    return re.sub(r"\w+", lambda w: f"--{w[0].replace('_', '-')}" if w[0] in options else w[0], setting[1])
 
 
 def duration(seconds: float) -> str:

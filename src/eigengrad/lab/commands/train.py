@@ -86,7 +86,7 @@ def train(
     ```
     """
     given = {name: value for name, value in locals().items() if name not in ("out", "fresh", "dry_run")}
-    with explained():
+    with explained(given):
         config = _config(given)
         directory = folder(out, config.key())
         if dry_run:

@@ -96,13 +96,11 @@ def train(
     eigengrad translate train --domain-a photos/ --domain-b paintings/ --image-size 64 --width 16 --wct exact
     ```
     """
-    given = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("out", "fresh", "dry_run", "checkpoint_steps") and value is not None
+    options = {
+        name: value for name, value in locals().items() if name not in ("out", "fresh", "dry_run", "checkpoint_steps")
     }
-    with explained():
-        config = _config(given)
+    with explained(options):
+        config = _config({name: value for name, value in options.items() if value is not None})
         directory = folder(out, config.key())
         if dry_run:
             _plan(config, directory)

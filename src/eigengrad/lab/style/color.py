@@ -55,10 +55,10 @@ def transfer_colors(
 ) -> Picture:
     """The content in the colours of the palette.
 
-    The linear map of :func:`eigengrad.nn.functional.color_transfer`, from exact statistics of all pixels. Directions in
-    which the content's colours do not vary beyond rounding, as in a sepia print, are left as they are. Colours
-    that no screen has are brought back by a :class:`GamutCurve`. The content's own palette gives the content back,
-    level for level.
+    The linear map to the palette's mean and covariance that moves colours least, from exact statistics of all pixels.
+    Directions in which the content's colours do not vary beyond rounding, as in a sepia print, are left as they are.
+    Colours that no screen has are brought back by a :class:`GamutCurve`. The content's own palette gives the content
+    back, level for level.
 
     Args:
         content: whose colours are changed. Its transparency is kept.

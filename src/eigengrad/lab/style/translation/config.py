@@ -35,7 +35,8 @@ class TranslationConfig(Settings):
         image_size: side of the pictures in pixels; a multiple of 4.
         degree, eps: K and ε of the decomposition.
         iterations, batch_size: steps, and pictures of each domain a step (of all processes together).
-        evaluate_every: steps between two evaluations; divides the other three numbers of steps.
+        evaluate_every: steps between two evaluations; divides the other numbers of steps (``decay_from`` and
+            ``decay_every`` if the learning rate falls before the last of the ``iterations``).
         lr, weight_decay: of Adam, whose betas are 0.5 and 0.999.
         decay_from, decay_every: after ``decay_from`` steps, the learning rate is halved every ``decay_every``.
         reconstruction_weight, cycle_weight, content_weight, style_weight: of the losses.
@@ -107,15 +108,15 @@ class TranslationConfig(Settings):
         least = 2 ** (self.critic_scales + 3)
         if self.image_size < least:
             raise ValueError(
-                f"{name}: image_size must be at least {least} for {self.critic_scales} critic_scales; "
+                f"{name}: image_size must be at least {least} for {self.critic_scales} scales of discriminators; "
                 f"got {self.image_size}"
             )
-        for field in ("iterations", "decay_from", "decay_every"):
+        counted = ("iterations", "decay_from", "decay_every") if self.decay_from < self.iterations else ("iterations",)
+        for field in counted:
             if getattr(self, field) % self.evaluate_every:
                 raise ValueError(
-                    f"{name}: evaluate_every must divide iterations, decay_from and decay_every; "
-                    f"got {self.evaluate_every}, and {field} is {getattr(self, field)}. "
-                    f"Give all of them (--evaluate-every, --iterations, --decay-from, --decay-every)"
+                    f"{name}: evaluate_every must divide {', '.join(counted)}; "
+                    f"got {self.evaluate_every}, and {field} is {getattr(self, field)}"
                 )
 
     def influences(self) -> dict[str, Any]:
