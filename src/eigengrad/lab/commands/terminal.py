@@ -47,21 +47,23 @@ def explained(options: Collection[str] = ()) -> Iterator[None]:
 
     Settings that ``options`` have given are called as those are.
     """
-    from ..sweeps import SweepError
-
     try:
         yield
     except KeyboardInterrupt as interruption:
         _errors.print(str(interruption) or "interrupted", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
-    except SweepError as error:
-        complain(str(error))
-        raise typer.Exit(FAILED) from None
     except (ValueError, FileNotFoundError, NotADirectoryError) as error:
         complain(_by_option(_sentence(error), options))
         raise typer.Exit(MISUSE) from None
     except (OSError, ModuleNotFoundError) as error:
         complain(_sentence(error))
+        raise typer.Exit(FAILED) from None
+    except RuntimeError as error:
+        from ..sweeps import SweepError  # takes a quarter of a second, which most commands do without
+
+        if not isinstance(error, SweepError):
+            raise
+        complain(str(error))
         raise typer.Exit(FAILED) from None
 
 

@@ -124,7 +124,9 @@ def whiten_color_map(content: Moments, style: Moments, *, content_eps: float, st
     content, such as noise, gets a share of what varies most in the style, and is seen as blotches of its colours.
     With equal moments and equal eps it is the identity.
     """
-    whiten = eigengrad.matrix_inv_sqrt(content.covariance, eps=content_eps)
-    color = eigengrad.matrix_sqrt(style.covariance, eps=style_eps)
-    rotation = eigengrad.polar(color @ eigengrad.matrix_sqrt(content.covariance, eps=content_eps)).U
+    # For a few matrices, LAPACK is done sooner than the kernels are loaded.
+    whiten = eigengrad.matrix_inv_sqrt(content.covariance, eps=content_eps, driver="lapack")
+    spread = eigengrad.matrix_sqrt(content.covariance, eps=content_eps, driver="lapack")
+    color = eigengrad.matrix_sqrt(style.covariance, eps=style_eps, driver="lapack")
+    rotation = eigengrad.polar(color @ spread, driver="lapack").U
     return Affine(color @ rotation @ whiten, content.mean, style.mean)
