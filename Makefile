@@ -31,7 +31,7 @@ test: $(READY)  ## the test suite, with doctests (minutes)
 test-slow: $(READY)  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)
 
-fuzz: $(READY)  ## a million adversarial matrices through every rule and function
+fuzz: $(READY)  ## a million adversarial matrices through rules and functions
 	@$(BIN)/python tests/fuzz.py $(FUZZ)
 
 lint: $(READY)  ## ruff and mypy --strict

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import eigengrad as eg
-from eigh import matrices, timed
+from eigh import matrices, require_both, timed
 from harness import write
 
 BATCHES = (1, 2, 4, 8, 16, 64, 256, 1024)
@@ -19,6 +19,7 @@ included: a row a size n, a column a batch. Medians of the contestants taking tu
 
 
 def run(threads: list[int]) -> Path:
+    require_both(threads)
     rows = []
     for dtype in (torch.float32, torch.float64):
         for n in SIZES:

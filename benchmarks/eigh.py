@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import eigengrad as eg
+from eigengrad.testing import decomposition_errors
 from harness import Timing, interleave, write
 
 LARGE = [(4096, 4), (4096, 8), (4096, 16), (512, 32), (64, 64), (32, 128), (8, 256), (2, 512)]
@@ -32,13 +33,18 @@ COLUMNS += ["residual", "orthogonality", "peak", "autograd 2"]
 
 
 def run(threads: list[int]) -> Path:
-    if threads != [1, 2]:
-        print("eigh: one and two threads are contestants here; --threads has no effect")
+    require_both(threads)
     rows = []
     for dtype in (torch.float32, torch.float64):
         rows += [forward(batch, n, dtype) for batch, n in LARGE + SMALL]
         rows += [forward_and_backward(batch, n, dtype) for batch, n in TRAINED]
     return write("eigh", TEXT, COLUMNS, rows)
+
+
+def require_both(threads: list[int]) -> None:
+    """Say so if one and two threads, which are contestants, are not what was asked for."""
+    if threads != [1, 2]:
+        print("one and two threads are contestants here; --threads has no effect")
 
 
 def matrices(batch: int, n: int, dtype: torch.dtype) -> Tensor:
@@ -64,7 +70,7 @@ def forward(batch: int, n: int, dtype: torch.dtype) -> dict[str, Any]:
     )
     torch.set_num_threads(2)
     gemm = interleave({"product": lambda: square @ square}, 0.3)["product"].median
-    ours, lapack = errors(A, *eg.eigh(A)), errors(A, *torch.linalg.eigh(A))
+    ours, lapack = ([float(x.max()) for x in decomposition_errors(A, *e(A))] for e in (eg.eigh, torch.linalg.eigh))
     share = (9 * n**3 * batch / times["ours 2"].median) / (2 * 2048**3 / gemm)
     accuracy = {"residual": ours[0] / lapack[0], "orthogonality": ours[1] / lapack[1]}
     return row(dtype, "forward", batch, n, times) | accuracy | {"peak": f"{100 * share:.0f} %", "autograd 2": "–"}
@@ -114,10 +120,3 @@ def row(dtype: torch.dtype, what: str, batch: int, n: int, times: dict[str, Timi
     best = min(times["torch 1"].median, times["torch 2"].median)
     ratio = best / times["ours 2"].median
     return {"type": str(dtype)[6:], "pass": what, "batch": batch, "n": n, **times, "torch/ours": ratio}
-
-
-def errors(A: Tensor, L: Tensor, V: Tensor) -> tuple[float, float]:
-    A, L, V = A.double(), L.double(), V.double()
-    residual = torch.linalg.matrix_norm(A @ V - V * L.unsqueeze(-2)) / torch.linalg.matrix_norm(A)
-    orthogonality = torch.linalg.matrix_norm(V.mT @ V - torch.eye(A.shape[-1], dtype=A.dtype))
-    return residual.max().item(), orthogonality.max().item()

@@ -11,7 +11,6 @@ import plots
 import pooling
 import style
 import training
-import translation
 import whitening
 
 SUBJECTS = {
@@ -22,7 +21,6 @@ SUBJECTS = {
     "pooling": pooling.run,
     "style": style.run,
     "training": training.run,
-    "translation": translation.run,
 }
 
 

@@ -15,7 +15,7 @@ __all__ = ["covariance", "second_moment"]
 
 
 def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of points, divided by their number.
+    """Mean and covariance of points: μ = Σ x_i / m and Σ (x_i − μ)(x_i − μ)ᴴ / m.
 
     Centring comes first, so nothing cancels when the mean is far from zero. Half precision is computed in float32.
 
@@ -24,6 +24,13 @@ def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         The mean (..., d, 1) and the covariance (..., d, d), both differentiable; of no points they are zero.
+
+    >>> import torch
+    >>> from eigengrad.nn.functional import covariance
+    >>> mean, matrix = covariance(torch.tensor([[1.0, 3.0], [2.0, 2.0]]))
+    >>> mean.flatten(), matrix
+    (tensor([2., 2.]), tensor([[1., 0.],
+            [0., 0.]]))
     """
     with full_precision(points):
         X, count = widen(points), max(points.shape[-1], 1)

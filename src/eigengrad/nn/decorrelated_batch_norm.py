@@ -18,34 +18,7 @@ __all__ = ["DecorrelatedBatchNorm1d", "DecorrelatedBatchNorm2d", "DecorrelatedBa
 
 
 class _DecorrelatedBatchNorm(WhiteningNorm):
-    """Batch normalisation by whitening: the paper's Algorithm 2.
-
-    Channels are taken in groups of d. With mean μ and covariance M (divided by the count) of a group over the batch and
-    its positions, y = γ S (x − μ) + β with S (M + εI) Sᵀ = I. In evaluation, S is derived from the running
-    *covariance*, which is what is averaged; averaging S itself would be less stable.
-
-    Shapes and behaviour follow ``nn.BatchNorm``: argument order, ``momentum=None`` for a cumulative average,
-    ``track_running_stats=False`` for batch statistics always. The gradient is exact by default, whatever the spectrum;
-    kept for backward are the input and matrices of size d × d.
-
-    Args:
-        num_features: C, of an input (N, C, *spatial).
-        eps: ε, added to the diagonal of the covariance; the spectrum is clamped there.
-        momentum: share of the new batch in the running statistics; ``None`` averages all batches alike.
-        affine: learn γ and β.
-        track_running_stats: keep running statistics for evaluation.
-        group_size, num_groups: d, or C/d; at most one of the two. By default all channels are one group.
-        whitening: "zca" (symmetric), "pca" (components in order of variance) or "cholesky" (lower triangular).
-        gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact",
-            and "taylor" for PCA.
-        process_group: share statistics between the processes of this group while training; "world" is all of them.
-
-    >>> import torch
-    >>> from eigengrad.nn import DecorrelatedBatchNorm2d
-    >>> layer = DecorrelatedBatchNorm2d(8, group_size=4)
-    >>> layer(torch.randn(16, 8, 5, 5)).shape
-    torch.Size([16, 8, 5, 5])
-    """
+    """What the three have in common; documented at :class:`DecorrelatedBatchNorm2d`."""
 
     def __init__(
         self,
@@ -171,22 +144,45 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
 
 
 class DecorrelatedBatchNorm1d(_DecorrelatedBatchNorm):
-    """Decorrelated batch norm of features (N, C) or sequences (N, C, L)."""
+    """Decorrelated batch norm of features (N, C) or sequences (N, C, L); else as :class:`DecorrelatedBatchNorm2d`."""
 
     _dimensions = (2, 3)
 
 
 class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
-    """Decorrelated batch norm of images (N, C, H, W)."""
+    """Batch normalisation of images (N, C, H, W) by whitening: the paper's Algorithm 2.
+
+    Channels are taken in groups of d. With mean μ and covariance M (divided by the count) of a group over the batch and
+    its positions, y = γ S (x − μ) + β with S (M + εI) Sᵀ = I. In evaluation, S is derived from the running
+    *covariance*, which is what is averaged; averaging S itself would be less stable.
+
+    Shapes and behaviour follow ``nn.BatchNorm``: argument order, ``momentum=None`` for a cumulative average,
+    ``track_running_stats=False`` for batch statistics always. The gradient is exact by default, whatever the spectrum;
+    kept for backward are the input and matrices of size d × d.
+
+    Args:
+        num_features: C, of an input (N, C, *spatial).
+        eps: ε, added to the diagonal of the covariance; the spectrum is clamped there.
+        momentum: share of the new batch in the running statistics; ``None`` averages all batches alike.
+        affine: learn γ and β.
+        track_running_stats: keep running statistics for evaluation.
+        group_size, num_groups: d, or C/d; at most one of the two. By default all channels are one group.
+        whitening: "zca" (symmetric), "pca" (components in order of variance) or "cholesky" (lower triangular).
+        gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact",
+            and "taylor" for PCA.
+        process_group: share statistics between the processes of this group while training; "world" is all of them.
+
+    >>> import torch
+    >>> from eigengrad.nn import DecorrelatedBatchNorm2d
+    >>> layer = DecorrelatedBatchNorm2d(8, group_size=4)
+    >>> layer(torch.randn(16, 8, 5, 5)).shape
+    torch.Size([16, 8, 5, 5])
+    """
 
     _dimensions = (4,)
 
 
 class DecorrelatedBatchNorm3d(_DecorrelatedBatchNorm):
-    """Decorrelated batch norm of volumes (N, C, D, H, W)."""
+    """Decorrelated batch norm of volumes (N, C, D, H, W); else as :class:`DecorrelatedBatchNorm2d`."""
 
     _dimensions = (5,)
-
-
-for _layer in (DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d):
-    _layer.__doc__ = f"{_layer.__doc__}\n\n    {(_DecorrelatedBatchNorm.__doc__ or '').strip()}\n    "

@@ -50,6 +50,11 @@ class PoolingMethod:
         normalize: ``None``; "frobenius" divides the matrix by its Frobenius norm √Σλ^2α (the paper's form); "l2"
             divides the output of each sample by its length; "signed_sqrt" takes sign(y)√|y| of its entries first.
         steps: of Newton–Schulz.
+
+    >>> from eigengrad.nn import SecondOrderPool2d
+    >>> root = PoolingMethod(power=0.5, eps=1e-3, normalize="frobenius")
+    >>> SecondOrderPool2d(64, method=root).num_features
+    2080
     """
 
     moment: str = "covariance"

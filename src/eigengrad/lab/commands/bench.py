@@ -14,14 +14,14 @@ from .terminal import MISUSE, complain, explained, say
 __all__ = ["bench"]
 
 #: The subjects of benchmarks/run.py.
-SUBJECTS = ("whitening", "eigh", "dispatch", "derivatives", "pooling", "style", "training", "translation")
+SUBJECTS = ("whitening", "eigh", "dispatch", "derivatives", "pooling", "style", "training")
 
 
 def bench(
     subjects: Annotated[
         list[str] | None,
         typer.Argument(
-            help="whitening, eigh, dispatch, derivatives, pooling, style, training, translation. Default: all.",
+            help=f"{', '.join(SUBJECTS)}. Default: all.",
             metavar="[NAME]...",
         ),
     ] = None,
