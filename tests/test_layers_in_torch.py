@@ -198,10 +198,16 @@ def test_copies_are_the_same_layer_and_independent(layer, how):
 
 
 def test_a_layer_that_has_run_can_be_copied_with_its_graph_alive():
-    module = ZCA.make(8)
-    y = module(features(3, 8, 4, 5).requires_grad_())
-    copy.deepcopy(module)
-    y.sum().backward()
+    module, x = ZCA.make(8), features(3, 8, 4, 5)
+    gradients = []
+    for copied in (False, True):
+        leaf = x.clone().requires_grad_()
+        y = module(leaf)
+        if copied:
+            copy.deepcopy(module)
+        (y**3).sum().backward()
+        gradients.append(leaf.grad)
+    assert torch.equal(*gradients)
 
 
 # State dicts ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the autograd functions share: batching for ``vmap`` and the choice between two classes.
+"""What the autograd functions share: batching for ``vmap``, the choice between two classes, gradients of gradients.
 
 Each function comes as a pair. The first class has ``forward``, ``setup_context`` and ``backward``: all that
 ``torch.compile`` traces. The second adds ``jvp`` and, from :class:`Batched`, ``vmap``: forward mode and ``torch.func``
@@ -60,3 +60,18 @@ def bare_apply(function: type[Function]) -> Callable[..., Any]:
     """What Function.apply ends in when no transform is at work, without its ten microseconds of binding arguments."""
     bare: Callable[..., Any] = super(Function, function).apply  # type: ignore[misc]
     return bare
+
+
+def differentiable_gradients(
+    function: Callable[..., Tensor], given: tuple[Any, ...], needed: tuple[bool, ...], incoming: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients of a composition of torch operations, themselves differentiable where that is asked for.
+
+    What a backward pass returns when it is to be differentiated again: its function is composed anew.
+    """
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        output = function(*given)
+    wanted = [t for t, need in zip(given, needed, strict=True) if need and isinstance(t, Tensor)]
+    found = iter(torch.autograd.grad(output, wanted, incoming, create_graph=create_graph))
+    return tuple(next(found) if need else None for need in needed)

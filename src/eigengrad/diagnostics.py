@@ -154,7 +154,7 @@ class GradientMonitor:
         observers.remove(self)
 
     @torch.no_grad()
-    def observe(self, rule: PairRule, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None:
+    def observe(self, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None:
         n = gaps.shape[-1]
         if n < 2:
             return

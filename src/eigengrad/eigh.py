@@ -23,7 +23,7 @@ from ._inputs import (
 )
 from ._return_types import EighResult, eigh_result
 from ._transforms import Batched, bare_apply, run
-from .errors import GaugeError, choose
+from .errors import GaugeError, unknown_choice
 from .gradients import GradientRule, resolve
 
 __all__ = ["eigh"]
@@ -80,7 +80,7 @@ def eigh(
             return eigh_result(*found)
     check_matrix("eigh", A, square=True)
     if UPLO not in _TRIANGLES:
-        raise choose("UPLO", UPLO, ("L", "U"))
+        raise unknown_choice("UPLO", UPLO, ("L", "U"))
     if autocasting(A):
         with full_precision(A):
             return eigh(A, UPLO, gradient=gradient, driver=driver, check_finite=check_finite)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-__all__ = ["ConvergenceError", "DomainError", "GaugeError", "LinAlgError", "NonFiniteError", "choose", "first_index"]
+__all__ = [
+    "ConvergenceError",
+    "DomainError",
+    "GaugeError",
+    "LinAlgError",
+    "NonFiniteError",
+    "first_index",
+    "unknown_choice",
+]
 
 
 if TYPE_CHECKING:
@@ -81,7 +89,7 @@ class GaugeError(RuntimeError):
         )
 
 
-def choose(argument: str, value: Any, choices: Iterable[str]) -> ValueError:
+def unknown_choice(argument: str, value: Any, choices: Iterable[str]) -> ValueError:
     """The error for a name that is not in a registry: it lists the choices."""
     names = ", ".join(repr(name) for name in sorted(choices))
     return ValueError(f"{argument}: got {value!r}; expected one of {names}")

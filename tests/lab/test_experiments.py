@@ -158,7 +158,7 @@ def test_every_trained_experiment_has_a_plan_at_every_scale(name, scale, tmp_pat
     experiment, context = TRAINED[name], Context(tmp_path, jobs=2)
     plan = experiment.plan(scale, context)
     configs = experiment.configs(scale, context)
-    assert plan.seconds == experiment.estimate(scale, context) > 0
+    assert plan.seconds > 0
     assert f"{len(configs)} runs (0 done, {len(configs)} to go)" in plan.steps[0]
     assert set(plan.runs) == {config.key() for config in configs}
     assert all(config.stem_width % config.group_size == 0 for config in configs)

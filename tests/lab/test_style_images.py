@@ -263,14 +263,14 @@ class TestWriting:
     def test_no_permission(self, tmp_path: Path, levels: np.ndarray) -> None:
         tmp_path.chmod(0o500)
         try:
-            with pytest.raises(PictureError, match="cannot be written"):
+            with pytest.raises(PictureError, match=r"cannot write .*a\.png: Permission denied"):
                 write_picture(Picture(unit(levels)), tmp_path / "a.png")
         finally:
             tmp_path.chmod(0o700)
 
     def test_a_file_where_a_folder_should_be(self, tmp_path: Path, levels: np.ndarray) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(PictureError, match="cannot be written"):
+        with pytest.raises(PictureError, match=r"cannot create the folder .*file: "):
             write_picture(Picture(unit(levels)), tmp_path / "file" / "a.png")
 
     def test_permissions_are_the_users(self, tmp_path: Path, levels: np.ndarray) -> None:

@@ -8,7 +8,8 @@ from PIL import Image
 
 from eigengrad.lab.experiments import EXPERIMENTS, SCALES, Context, table8, table9, table10
 from eigengrad.lab.experiments.contact_sheet import contact_sheet
-from eigengrad.lab.experiments.translated import METHODS, larger, protocol
+from eigengrad.lab.experiments.translated import METHODS, protocol
+from eigengrad.lab.experiments.verdicts import larger
 from eigengrad.lab.style.translation import TranslationConfig
 from eigengrad.lab.style.translation.wct import VARIANTS
 

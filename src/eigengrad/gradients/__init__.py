@@ -6,7 +6,7 @@ dataclass with :meth:`~eigengrad.gradients.rule.PairRule.reciprocal`) and name i
 
 from __future__ import annotations
 
-from ..errors import choose
+from ..errors import unknown_choice
 from .clip import Clip
 from .exact import Exact
 from .lorentzian import Lorentzian
@@ -50,7 +50,7 @@ def resolve(gradient: str | GradientRule) -> GradientRule:
     """
     if isinstance(gradient, str):
         if gradient not in RULES:
-            raise choose("gradient", gradient, RULES)
+            raise unknown_choice("gradient", gradient, RULES)
         return RULES[gradient]
     if not isinstance(gradient, GradientRule):
         raise TypeError(

@@ -15,8 +15,8 @@ from .rule import PairRule, pair_gaps
 class Clip(PairRule):
     """min(1/(a − b), t): the paper's SVD-Clip.
 
-    Bound: t. The threshold is absolute, as in the paper, so this rule alone is not scale-free: rescale the matrix and
-    t means something else. It keeps small entries of R and cuts large ones, which can turn a column of R by up to
+    Bound: t. The threshold is absolute, as in the paper, so this rule is never scale-free: rescale the matrix and t
+    means something else. It keeps small entries of R and cuts large ones, which can turn a column of R by up to
     45°; prefer :class:`Taylor` unless you reproduce a result that clips.
 
     >>> import torch, eigengrad as eg

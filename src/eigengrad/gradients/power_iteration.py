@@ -24,7 +24,7 @@ class _Deflation(NamedTuple):
 
 @dataclass(frozen=True)
 class PowerIteration(GradientRule):
-    """The gradient of ``steps`` power iterations with deflation: the paper's Algorithm 1 and Eq. (pi_pytorch).
+    """The gradient of ``steps`` power iterations with deflation: the paper's Algorithm 1.
 
     The eigenvectors come from the decomposition. Then, from the largest eigenvalue down, v_i takes ``steps`` power
     iterations on the deflated matrix M_{i−1}, its Rayleigh quotient is compared with λ_i, and

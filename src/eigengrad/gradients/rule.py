@@ -96,7 +96,7 @@ class PairRule(GradientRule):
 class Observer(Protocol):
     """Somebody who wants to see each R that a derivative uses."""
 
-    def observe(self, rule: PairRule, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None: ...
+    def observe(self, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None: ...
 
 
 #: The observers at work: :class:`eigengrad.GradientMonitor` enters and leaves here.
@@ -108,9 +108,7 @@ def observed_reciprocal(rule: PairRule, eigenvalues: Tensor, gaps: Tensor | None
     R = rule.reciprocal(eigenvalues, gaps)
     if observers and not torch.compiler.is_compiling():
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps
-        _Observation.apply(  # type: ignore[no-untyped-call]
-            rule, eigenvalues.detach(), gaps.detach(), R.detach()
-        )
+        _Observation.apply(eigenvalues.detach(), gaps.detach(), R.detach())  # type: ignore[no-untyped-call]
     return R
 
 
@@ -118,9 +116,9 @@ class _Observation(Batched):
     """The observers' look, as an autograd function: its forward sees plain tensors even inside a transform."""
 
     @staticmethod
-    def forward(rule: PairRule, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> Any:
+    def forward(eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> Any:
         for observer in observers:
-            observer.observe(rule, eigenvalues, gaps, R)
+            observer.observe(eigenvalues, gaps, R)
         return torch.empty_like(R)
 
     @staticmethod

@@ -11,18 +11,24 @@ __all__ = ["make_folder", "write_atomically"]
 TEMPORARY = ".partial"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | memoryview, *, flush: bool = True) -> None:
     """Write a file beside its place, flush it to the disk, and put it there in one move.
+
+    Args:
+        path: in a folder that exists.
+        content: of the file.
+        flush: wait for the disk, so that a power cut loses nothing either.
 
     Raises:
         OSError: names the file and the reason. What stood there before is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}{TEMPORARY}")  # names end at 255 bytes
     try:
         with temporary.open("wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -32,7 +38,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    _flush_folder(path.parent)
+    if flush:
+        _flush_folder(path.parent)
 
 
 def unwritable(path: Path, error: OSError) -> OSError:

@@ -9,7 +9,7 @@ from .. import solvers
 from .._arguments import require_integer, require_non_negative
 from .._inputs import check_matrix, full_precision, widen
 from .._matmul import precise_matmul
-from ..errors import choose
+from ..errors import unknown_choice
 
 __all__ = ["newton_schulz_inv_sqrt", "newton_schulz_sqrt"]
 
@@ -63,7 +63,7 @@ def _iterate(
     require_integer(name, "steps", steps, minimum=1)
     require_non_negative(name, "eps", eps)
     if normalize not in ("trace", "frobenius"):
-        raise choose("normalize", normalize, ("trace", "frobenius"))
+        raise unknown_choice("normalize", normalize, ("trace", "frobenius"))
     solvers.require_finite(name, A, None)
     with full_precision(A):
         M = widen(A)

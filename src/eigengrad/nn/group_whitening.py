@@ -22,7 +22,7 @@ from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete, transforming, widen
 from .._matmul import precise_matmul
-from .._transforms import bare_apply
+from .._transforms import bare_apply, differentiable_gradients
 from ..eigh import decompose
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
@@ -202,10 +202,8 @@ def _recomposed(
     ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, gy: Tensor
 ) -> tuple[Tensor | None, ...]:
     """The gradients as differentiable functions of x, γ and gy."""
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        output = _composed(x, weight, bias, ctx.groups, ctx.whitening, ctx.process_group).output
-    given = (x, weight, bias)
-    wanted = [t for t, needed in zip(given, ctx.needs_input_grad[:3], strict=True) if needed and t is not None]
-    found = iter(torch.autograd.grad(output, wanted, gy, create_graph=create_graph))
-    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:3])
+
+    def compose(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        return _composed(x, weight, bias, ctx.groups, ctx.whitening, ctx.process_group).output
+
+    return differentiable_gradients(compose, (x, weight, bias), ctx.needs_input_grad[:3], gy)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete, widen
-from .._transforms import bare_apply
+from .._transforms import bare_apply, differentiable_gradients
 from ..errors import LinAlgError
 from .folding import Fold, fold_by_graph, fold_by_roots
 from .layout import channels_fast, dense, in_layout_of
@@ -208,10 +208,8 @@ def _recomposed(
     ctx: Any, content: Tensor, style: Tensor, alpha: float | Tensor, gy: Tensor
 ) -> tuple[Tensor | None, ...]:
     """The gradients as differentiable functions of content, style, α and gy."""
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        output = _composed(content, style, alpha, ctx.groups, ctx.per_sample, ctx.fold)
-    given = (content, style, alpha)
-    wanted = [t for t, needed in zip(given, ctx.needs_input_grad[:3], strict=True) if needed and isinstance(t, Tensor)]
-    found = iter(torch.autograd.grad(output, wanted, gy, create_graph=create_graph))
-    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:3])
+
+    def compose(content: Tensor, style: Tensor, alpha: float | Tensor) -> Tensor:
+        return _composed(content, style, alpha, ctx.groups, ctx.per_sample, ctx.fold)
+
+    return differentiable_gradients(compose, (content, style, alpha), ctx.needs_input_grad[:3], gy)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .._arguments import require_integer, require_non_negative, require_number
 from .._inputs import add_to_diagonal, full_precision, widen
 from .._matmul import precise_matmul
-from ..errors import choose
+from ..errors import unknown_choice
 from ..gradients import Clip, GradientRule, resolve
 from ..matrix_functions import newton_schulz_sqrt
 from ..matrix_functions.divided_differences import ScalarFunction
@@ -69,7 +69,7 @@ class PoolingMethod:
         for argument, choices in (("moment", _MOMENTS), ("function", _FUNCTIONS), ("normalize", _NORMS)):
             value = getattr(self, argument)
             if value not in choices and not (argument == "normalize" and value is None):
-                raise choose(argument, value, choices)
+                raise unknown_choice(argument, value, choices)
         require_number(_NAME, "power", self.power)
         require_non_negative(_NAME, "eps", self.eps)
         require_integer(_NAME, "steps", self.steps, minimum=1)
@@ -134,7 +134,7 @@ def second_order_pool(
     chosen = _choose(method, power, eps, gradient, normalize, steps)
     _check(x)
     if output not in _OUTPUTS:
-        raise choose("output", output, _OUTPUTS)
+        raise unknown_choice("output", output, _OUTPUTS)
     return _pool(x, chosen, output)
 
 
@@ -182,7 +182,7 @@ class SecondOrderPool2d(nn.Module):
             if value is not None:
                 require_integer("SecondOrderPool2d", argument, value, minimum=1)
         if output not in _OUTPUTS:
-            raise choose("output", output, _OUTPUTS)
+            raise unknown_choice("output", output, _OUTPUTS)
         self.method = _choose(method, power, eps, gradient, normalize, steps)
         self.output = output
         self.in_channels = in_channels
@@ -229,7 +229,7 @@ def _choose(
     """The method with the arguments that were given put in, refusing those it would not look at."""
     if isinstance(method, str):
         if method not in METHODS:
-            raise choose("method", method, METHODS)
+            raise unknown_choice("method", method, METHODS)
         method = METHODS[method]
     elif not isinstance(method, PoolingMethod):
         raise TypeError(f"method: got {method!r}; expected a PoolingMethod or a name: {', '.join(METHODS)}")

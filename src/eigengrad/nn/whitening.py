@@ -9,7 +9,7 @@ from .._arguments import require_non_negative
 from .._inputs import add_to_diagonal, check_matrix, full_precision, widen
 from .._matmul import precise_matmul
 from ..eigh import eigh
-from ..errors import choose
+from ..errors import unknown_choice
 from ..gradients import RULES, Exact, GradientRule, PowerIteration, resolve
 from ..matrix_functions import matrix_inv_sqrt
 from ..power_iteration import power_iteration
@@ -56,7 +56,7 @@ def whitening_matrix(
             [0., 1.]])
     """
     if whitening not in KINDS:
-        raise choose("whitening", whitening, KINDS)
+        raise unknown_choice("whitening", whitening, KINDS)
     check_matrix("whitening_matrix", covariance, square=True, argument="covariance")
     require_non_negative("whitening_matrix", "eps", eps)
     if whitening == "cholesky":
@@ -69,7 +69,7 @@ def whitening_matrix(
             return _cholesky(widen(covariance), eps).to(covariance.dtype)
     gradient = default_gradient(whitening) if gradient is None else gradient
     if isinstance(gradient, str) and gradient not in _NAMES:
-        raise choose("gradient", gradient, _NAMES)
+        raise unknown_choice("gradient", gradient, _NAMES)
     if whitening == "zca" and gradient == "exact":
         return matrix_inv_sqrt(covariance, eps=eps)
     with full_precision(covariance):

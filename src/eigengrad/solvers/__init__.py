@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._inputs import is_concrete, real_dtype
-from ..errors import ConvergenceError, LinAlgError, NonFiniteError, choose, first_index
+from ..errors import ConvergenceError, LinAlgError, NonFiniteError, first_index, unknown_choice
 from . import batched, lapack
 from .batched import eigh_at_once, plan
 
@@ -51,7 +51,7 @@ def resolve(driver: str | None) -> str:
     if driver is None:
         return "batched" if kernels.available() else "lapack"
     if driver not in DRIVERS:
-        raise choose("driver", driver, DRIVERS)
+        raise unknown_choice("driver", driver, DRIVERS)
     return driver
 
 

@@ -1,6 +1,6 @@
 """Eigendecompositions by the compiled CPU kernels: many matrices side by side, or the rows of one.
 
-Where they do not apply, or LAPACK is faster, this is ``torch.linalg``.
+They exist for real matrices up to n = 512 in main memory; everything else is for ``torch.linalg``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
 
 
 def suits(A: Tensor) -> bool:
-    """Whether the kernels can decompose ``A``, and are faster than LAPACK."""
+    """Whether there are kernels that decompose ``A``."""
     return (
         A.is_cpu
         and kernels.available()
@@ -39,7 +39,7 @@ def suits(A: Tensor) -> bool:
 
 
 def _exist_for(n: int, entries: int, dtype: torch.dtype) -> bool:
-    """Whether there is a kernel for n×n matrices of so many entries in all that is faster than LAPACK."""
+    """Whether there is a kernel for n×n matrices of so many entries in all."""
     return dtype in kernels.REAL and 0 < n <= _LARGEST and entries > 0
 
 
@@ -99,7 +99,7 @@ class Plan(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
-    """Which kernel, by measurement; None where there is none, or LAPACK is faster.
+    """Which kernel, by measurement; None where there is none.
 
     From the shape alone, so that a result does not depend on the threads.
     """

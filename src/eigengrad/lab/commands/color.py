@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import FAILED, complain, explained, say
+from .terminal import complain, conclude, explained, say
 
 if TYPE_CHECKING:
     from ..style.batch import Job
@@ -66,7 +66,4 @@ def color(
             say(f"{job.content} → {job.output}")
 
         failed = run(work, planned, complain)
-    if failed:
-        if len(planned) > 1:
-            complain(f"{failed} of {len(planned)} pictures could not be done; the others are in {output}")
-        raise typer.Exit(FAILED)
+    conclude(failed, len(planned), output)

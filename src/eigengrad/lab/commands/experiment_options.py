@@ -58,7 +58,7 @@ def context(
     address: str | None,
 ) -> Any:
     """What the options say, for an experiment."""
-    from ...errors import choose
+    from ...errors import unknown_choice
     from ..experiments import Context
     from ..sweeps import BACKENDS
     from .terminal import say
@@ -66,7 +66,7 @@ def context(
     if results.exists() and not results.is_dir():
         raise ValueError(f"--results: {results} is a file; expected a folder")
     if backend not in BACKENDS:
-        raise choose("backend", backend, BACKENDS)
+        raise unknown_choice("backend", backend, BACKENDS)
     return Context(
         results=results,
         data_root=data_root,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .terminal import FAILED, complain, duration, explained, say
+from .terminal import complain, conclude, duration, explained, say
 
 if TYPE_CHECKING:
     from ..style.batch import Job
@@ -162,10 +162,7 @@ def apply(
                 say(f"{job.content} → {name} ({duration(time.perf_counter() - start)})")
 
         failed = run(work, planned, complain)
-    if failed and len(planned) > 1:
-        complain(f"{failed} of {len(planned)} pictures could not be done; the others are in {output}")
-    if failed or broken:
-        raise typer.Exit(FAILED)
+    conclude(failed, len(planned), output, broken=bool(broken))
 
 
 @stylize.command()

@@ -18,7 +18,19 @@ from rich.table import Table as RichTable
 if TYPE_CHECKING:
     from ..report import Table
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSE", "complain", "console", "duration", "explained", "listed", "say", "show"]
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "MISUSE",
+    "complain",
+    "conclude",
+    "console",
+    "duration",
+    "explained",
+    "listed",
+    "say",
+    "show",
+]
 
 FAILED, MISUSE, INTERRUPTED = 1, 2, 130
 _SENTENCE = 24  # characters: what is longer is no name or number
@@ -65,6 +77,14 @@ def explained(options: Collection[str] = ()) -> Iterator[None]:
             raise
         complain(str(error))
         raise typer.Exit(FAILED) from None
+
+
+def conclude(failed: int, pictures: int, output: Path, *, broken: bool = False) -> None:
+    """End a command on so many pictures, some of which failed, or for which something else could not be read."""
+    if failed and pictures > 1:
+        complain(f"{failed} of {pictures} pictures could not be done; the others are in {output}")
+    if failed or broken:
+        raise typer.Exit(FAILED)
 
 
 def _sentence(error: Exception) -> str:

@@ -26,7 +26,7 @@ from .run_options import (
     require_success,
 )
 from .step_time import step_time
-from .terminal import FAILED, complain, duration, explained, say
+from .terminal import complain, conclude, duration, explained, say
 
 if TYPE_CHECKING:
     from ..style.batch import Job
@@ -204,10 +204,7 @@ def apply(
             say(f"{job.content} as {name.name} → {job.output}")
 
         failed = run(work, planned, complain)
-    if failed and len(planned) > 1:
-        complain(f"{failed} of {len(planned)} pictures could not be done; the others are in {output}")
-    if failed or broken:
-        raise typer.Exit(FAILED)
+    conclude(failed, len(planned), output, broken=bool(broken))
 
 
 def _styles(place: Path) -> tuple[list[tuple[Path, Picture]], int]:

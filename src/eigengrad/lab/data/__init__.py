@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..._arguments import require_integer
-from ...errors import choose
+from ...errors import unknown_choice
 from .archives import ARCHIVES, fetch
 from .cifar import cifar10, cifar100
 from .dataset import Dataset, Split
@@ -74,7 +74,7 @@ def load(
     (torch.Size([100, 1, 8, 8]), [10, 10, 10, 10, 10, 10, 10, 10, 10, 10])
     """
     if name not in DATASETS:
-        raise choose("data", name, DATASETS)
+        raise unknown_choice("data", name, DATASETS)
     if image_size is not None:
         require_integer("load", "image_size", image_size, minimum=1)
     data = DATASETS[name](None if root is None else Path(root).expanduser(), image_size)

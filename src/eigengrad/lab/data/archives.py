@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import choose
+from ...errors import unknown_choice
 from .download import download
 
 __all__ = ["ARCHIVES", "Archive", "fetch"]
@@ -61,6 +61,6 @@ def fetch(name: str, root: Path | str, *, progress: bool = True) -> Path:
         The file.
     """
     if name not in ARCHIVES:
-        raise choose("name", name, ARCHIVES)
+        raise unknown_choice("name", name, ARCHIVES)
     archive = ARCHIVES[name]
     return download(archive.url, Path(root) / archive.file, md5=archive.md5, progress=progress)

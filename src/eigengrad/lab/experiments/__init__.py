@@ -6,7 +6,7 @@ To add one, write its file with an :class:`~eigengrad.lab.experiments.experiment
 
 from __future__ import annotations
 
-from ...errors import choose
+from ...errors import unknown_choice
 from .experiment import SCALES, Context, Experiment, Plan, SweptExperiment
 from .fig1a import Fig1a
 from .fig1b import Fig1b
@@ -61,5 +61,5 @@ EXPERIMENTS: dict[str, Experiment] = {
 def find(name: str) -> Experiment:
     """The experiment of a name; a name that does not exist lists the choices."""
     if name not in EXPERIMENTS:
-        raise choose("experiment", name, EXPERIMENTS)
+        raise unknown_choice("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...errors import choose
+from ...errors import unknown_choice
 from ..report import Outcome
 from ..sweeps import sweep
 from ..training import Result, Settings
@@ -96,10 +96,6 @@ class Experiment(ABC):
     def run(self, scale: str, context: Context) -> Outcome:
         """Do it. Figures are written to the experiment's folder; the rest is in the outcome."""
 
-    def estimate(self, scale: str, context: Context) -> float:
-        """Seconds that :meth:`run` would take."""
-        return self.plan(scale, context).seconds
-
 
 class SweptExperiment(Experiment):
     """A table or a figure that is made of training runs."""
@@ -131,5 +127,5 @@ class SweptExperiment(Experiment):
 def check_scale(scale: str) -> str:
     """Refuse a scale that does not exist."""
     if scale not in SCALES:
-        raise choose("scale", scale, SCALES)
+        raise unknown_choice("scale", scale, SCALES)
     return scale

@@ -9,7 +9,9 @@ from torch import Tensor
 from ..report import Outcome, Table
 from ..report.tables import Cell
 from ..style.metrics import Accuracy, Judge, edge_similarity, feature_similarity
-from .translated import METHODS, Gallery, Painted, Setting, TranslationExperiment, larger, mean_text
+from .translated import METHODS, Gallery, Painted, Setting, TranslationExperiment
+from .trials import mean_text
+from .verdicts import larger
 
 __all__ = ["PRINTED", "PRINTED_REAL", "Table8"]
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from ..report import Outcome, Table
 from ..style.metrics import sharpness
-from .translated import Gallery, Setting, TranslationExperiment, larger, mean_text
+from .translated import Gallery, Setting, TranslationExperiment
+from .trials import mean_text
+from .verdicts import larger
 
 __all__ = ["PRINTED", "Table9"]
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from ..training import Config, Result
 from ..training.result import RESULT_FILE
 from .experiment import Context, Plan, SweptExperiment
 from .presets import Preset, preset
-from .records import short, write_records
+from .records import record, write_records
 from .trials import Trials
 
 __all__ = ["Cells", "TrainedExperiment", "located"]
@@ -110,35 +110,10 @@ class TrainedExperiment(SweptExperiment):
             for method, point, configs in self.grid(scale, context).cells()
         }
         folder = context.directory(self.name, scale)
-        _write_runs(folder, cells)
+        rows = [{"method": m, "d": d, **record(r)} for (m, d), trials in cells.items() for r in trials.results]
+        write_records(folder, rows)
         outcome = self.evaluate(scale, self.preset(scale, context), cells, folder)
         return replace(outcome, seconds=time.perf_counter() - start)
-
-
-def _write_runs(folder: Path, cells: Cells) -> None:
-    """All runs in one small file: enough to draw every figure again without the folders of the runs."""
-    rows = []
-    for (method, size), trials in cells.items():
-        for result in trials.results:
-            curves = {name: [short(value) for value in curve] for name, curve in result.curves.items()}
-            rows.append(
-                {
-                    "method": method,
-                    "d": size,
-                    "key": result.config.key(),
-                    "seed": result.seed,
-                    "outcome": result.outcome,
-                    "failure": None if result.failure is None else asdict(result.failure),
-                    "best_error": short(result.best_error),
-                    "best_epoch": result.best_epoch,
-                    "steps": result.steps,
-                    "seconds": short(result.seconds),
-                    "seconds_per_step": short(result.seconds_per_step),
-                    "gradient": {name: short(value) for name, value in result.gradient.items()},
-                    "curves": curves,
-                }
-            )
-    write_records(folder, rows)
 
 
 def _finished(configs: Sequence[Config], runs: Path) -> dict[str, Result]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ..report import Finding, Outcome, figures
+from ..report import Outcome, figures
 from ..report.tables import conditions_text
 from ..style.metrics import FeatureClassifier, Judge, find_features, load_or_fit
 from ..style.translation import TranslationConfig
@@ -23,7 +22,7 @@ from ..training import Result
 from ..training.result import RESULT_FILE
 from .experiment import Context, Plan, SweptExperiment, check_scale
 from .methods import Method
-from .records import short, write_records
+from .records import record, write_records
 from .trained import located
 
 __all__ = [
@@ -34,8 +33,6 @@ __all__ = [
     "Protocol",
     "Setting",
     "TranslationExperiment",
-    "larger",
-    "mean_text",
     "protocol",
 ]
 
@@ -222,8 +219,7 @@ class TranslationExperiment(SweptExperiment):
         chosen, configs = protocol(scale), self.configs(scale, context)
         done = [config for config in configs if (context.runs / config.key() / RESULT_FILE).exists()]
         waiting = [config.key() for config in configs if config not in done]
-        # Power iterations, one run in five, take about three times as long.
-        share = chosen.seconds * 1.4 / context.processes
+        share = chosen.seconds / context.processes
         return Plan(
             [
                 f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): "
@@ -245,7 +241,7 @@ class TranslationExperiment(SweptExperiment):
         start = time.perf_counter()
         chosen, results = protocol(scale), self.train(scale, context)
         folder = context.directory(self.name, scale)
-        _write_runs(folder, results)
+        write_records(folder, ({"config": r.config.influences(), **record(r)} for r in results))
         threads = torch.get_num_threads()
         if context.threads is not None:
             torch.set_num_threads(context.threads)
@@ -277,28 +273,6 @@ class TranslationExperiment(SweptExperiment):
         if codec is not None:
             return FeatureClassifier.fit(train, codec), test
         return load_or_fit(train, setting.context.runs, epochs=chosen.classifier_epochs), test
-
-
-def larger(claim: str, first: Sequence[float], second: Sequence[float], evidence: str) -> Finding:
-    """Whether the first numbers, one a run, are larger: by Welch's test at 5 %, and open with fewer than three runs."""
-    from scipy.stats import ttest_ind  # type: ignore[import-untyped]
-
-    verdict = "open"
-    if min(len(first), len(second)) >= 3:
-        p = float(ttest_ind(first, second, equal_var=False).pvalue)
-        if p < 0.05:
-            verdict = "confirmed" if statistics.fmean(first) > statistics.fmean(second) else "not confirmed"
-    else:
-        evidence += " One or two runs a method decide nothing."
-    return Finding(claim, verdict, evidence)
-
-
-def mean_text(values: Sequence[float], digits: int = 2) -> str | None:
-    """Mean, and standard deviation if there is one."""
-    if not values:
-        return None
-    text = f"{statistics.fmean(values):.{digits}f}"
-    return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
 
 
 @lru_cache(maxsize=4)
@@ -343,22 +317,3 @@ def _unit(images: Tensor) -> Tensor:
 def _domains(base: TranslationConfig, names: Sequence[str]) -> dict[str, Domain]:
     """Of every name; a domain is read without the other."""
     return {name: load_domains(base.replace(domain_a=name, domain_b=name))[0] for name in names}
-
-
-def _write_runs(folder: Path, results: Sequence[Result]) -> None:
-    """All runs in one small file: what was trained, and how it went."""
-    rows = [
-        {
-            "key": r.config.key(),
-            "config": r.config.influences(),
-            "outcome": r.outcome,
-            "failure": None if r.failure is None else asdict(r.failure),
-            "steps": r.steps,
-            "seconds": short(r.seconds),
-            "seconds_per_step": short(r.seconds_per_step),
-            "gradient": {name: short(value) for name, value in r.gradient.items()},
-            "curves": {name: [short(value) for value in curve] for name, curve in r.curves.items()},
-        }
-        for r in results
-    ]
-    write_records(folder, rows)

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from ..training import Result
 
-__all__ = ["Trials"]
+__all__ = ["Trials", "mean_text"]
+
+
+def mean_text(values: Sequence[float], digits: int = 2) -> str | None:
+    """``21.14 ± 0.20``: mean, and standard deviation if there is one; None of no values."""
+    if not values:
+        return None
+    text = f"{statistics.fmean(values):.{digits}f}"
+    return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
 
 
 @dataclass(frozen=True)
@@ -84,10 +92,8 @@ class Trials:
         return max((r.gradient["amplification"] for r in self.results if "amplification" in r.gradient), default=None)
 
     def mean_text(self) -> str | None:
-        """``21.14 ± 0.20``: mean and standard deviation."""
-        if self.mean is None:
-            return None
-        return f"{self.mean:.2f}" if self.deviation is None else f"{self.mean:.2f} ± {self.deviation:.2f}"
+        """``21.14 ± 0.20``: of the errors."""
+        return mean_text(self.errors)
 
     def rate_text(self) -> str | None:
         """``67 % (2 of 3)``."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import nn
 
 from ..._arguments import require_integer
-from ...errors import choose
+from ...errors import unknown_choice
 from .alexnet import AlexNet
 from .convnet import ConvNet
 from .head import POOLINGS
@@ -57,7 +57,7 @@ def build(
     (64, 128)
     """
     if name not in MODELS:
-        raise choose("model", name, MODELS)
+        raise unknown_choice("model", name, MODELS)
     for argument, value in (
         ("classes", classes),
         ("stem_width", stem_width),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ...errors import choose
+from ...errors import unknown_choice
 from ...nn import SecondOrderPool2d
 from ...nn.second_order_pool import METHODS
 
@@ -37,6 +37,6 @@ def average(channels: int, size: int, window: int) -> tuple[nn.Module, int]:
 def second_order(method: str, channels: int, reduced: int) -> tuple[nn.Module, int]:
     """Second-order pooling behind a 1×1 convolution, and the length of its vector."""
     if method not in METHODS:
-        raise choose("pooling", method, POOLINGS)
+        raise unknown_choice("pooling", method, POOLINGS)
     layer = SecondOrderPool2d(channels, reduced, method=method)
     return layer, layer.num_features

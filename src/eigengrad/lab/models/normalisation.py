@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import nn
 
 from ..._arguments import require_integer
-from ...errors import choose
+from ...errors import unknown_choice
 from ...gradients import GradientRule, PowerIteration, Taylor
 from ...nn import DecorrelatedBatchNorm2d, IterativeNorm
 
@@ -40,9 +40,9 @@ def normalisation(
     16
     """
     if name not in NORMALISATIONS:
-        raise choose("norm", name, NORMALISATIONS)
+        raise unknown_choice("norm", name, NORMALISATIONS)
     if gradient not in GRADIENTS:
-        raise choose("gradient", gradient, GRADIENTS)
+        raise unknown_choice("gradient", gradient, GRADIENTS)
     require_integer("normalisation", "group_size", group_size, minimum=1)
     if name == "none":
         return lambda channels: nn.Identity()

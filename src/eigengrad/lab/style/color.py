@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..._arguments import require_number
-from ...errors import choose
+from ...errors import unknown_choice
 from .color_spaces import SPACES, ColorSpace
 from .gamut import GamutCurve
 from .images import Picture
@@ -38,7 +38,7 @@ class Palette:
             ValueError: if no pixel counts.
         """
         if space not in SPACES:
-            raise choose("space", space, SPACES)
+            raise unknown_choice("space", space, SPACES)
         pixels, weights = picture.pixels.flatten(1), _weights(picture, mask)
 
         moments = Moments.merge(

@@ -7,9 +7,7 @@ cannot do is here: RGB with 16 bits a channel, which it reads at 8 and does not 
 from __future__ import annotations
 
 import io
-import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,8 @@ import torch
 from PIL import Image, ImageCms, ImageFile, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
+
+from ..files import make_folder, write_atomically
 
 __all__ = ["Picture", "PictureError", "find_pictures", "read_mask", "read_picture", "refuse_output", "write_picture"]
 
@@ -156,19 +156,10 @@ def write_picture(picture: Picture, path: Path, *, inputs: Iterable[Path] = ()) 
         except (OSError, ValueError) as error:  # a picture that is too large for the format
             raise PictureError(f"{path}: {suffix[1:]} cannot hold this picture ({error})") from error
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Into place in one step: what is interrupted leaves no half of a picture.
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as file:
-            try:
-                file.write(buffer.getbuffer())
-                file.close()
-                os.chmod(file.name, 0o666 & ~_umask())
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        make_folder(path.parent)
+        write_atomically(path, buffer.getbuffer(), flush=False)
     except OSError as error:
-        raise PictureError(f"{path}: cannot be written ({error.strerror or error})") from error
+        raise PictureError(error.strerror or str(error)) from error
 
 
 def find_pictures(folder: Path) -> list[Path]:
@@ -347,10 +338,3 @@ def _deflated(data: memoryview) -> bytes:
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         parts = list(threads.map(part, starts))
     return b"".join([b"\x78\x01", *parts, struct.pack(">I", zlib.adler32(data))])
-
-
-def _umask() -> int:
-    """The user's, which temporary files ignore. (It can only be read by setting it.)"""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

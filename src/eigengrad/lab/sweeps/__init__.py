@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..._arguments import require_integer
-from ...errors import choose
+from ...errors import unknown_choice
 from ..files import make_folder
 from ..training import Result, Settings
 from .board import Board
@@ -55,7 +55,7 @@ def sweep(
         KeyboardInterrupt: Ctrl-C. The runs at work were saved, and the text says how to go on.
     """
     if backend not in BACKENDS:
-        raise choose("backend", backend, BACKENDS)
+        raise unknown_choice("backend", backend, BACKENDS)
     for argument, value in (("jobs", jobs), ("threads", threads)):
         if value is not None:
             require_integer("sweep", argument, value, minimum=1)

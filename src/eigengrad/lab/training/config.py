@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._arguments import require_non_negative, require_positive
-from ...errors import choose
+from ...errors import unknown_choice
 from ..data import DATASETS
 from ..models import MODELS
 from ..models.head import POOLINGS
@@ -83,7 +83,7 @@ class Config(Settings):
         super().__post_init__()
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise choose(name, getattr(self, name), choices)
+                raise unknown_choice(name, getattr(self, name), choices)
         for name in ("stem_width", "width", "group_size", "epochs", "batch_size", "lr_step"):
             self._integer(name, minimum=1)
         self._integer("degree", minimum=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from ..._arguments import require_integer
-from ...errors import choose
+from ...errors import unknown_choice
 
 __all__ = ["PRECISIONS", "Settings"]
 
@@ -45,7 +45,7 @@ class Settings:
             object.__setattr__(self, "data_root", str(self.data_root))
         self._integer("seed", minimum=0)
         if self.precision not in PRECISIONS:
-            raise choose("precision", self.precision, PRECISIONS)
+            raise unknown_choice("precision", self.precision, PRECISIONS)
         if self.threads is not None:
             self._integer("threads", minimum=1)
         if self.data_root is not None and not isinstance(self.data_root, str):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from ....errors import choose
+from ....errors import unknown_choice
 from ..images import Picture
 from .config import TranslationConfig
 from .translator import Translator
@@ -61,7 +61,7 @@ class Painter:
     def check(self, to: str, size: int | None) -> None:
         """Refuse what :meth:`paint` cannot do for any picture."""
         if to not in ("a", "b"):
-            raise choose("to", to, ("a", "b"))
+            raise unknown_choice("to", to, ("a", "b"))
         if size is not None and size < self._least:
             raise ValueError(f"size: the shorter side must have at least {self._least} pixels; got {size}")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...._arguments import require_non_negative, require_positive
-from ....errors import choose
+from ....errors import unknown_choice
 from ...training import Settings
 from .wct import VARIANTS
 
@@ -81,7 +81,7 @@ class TranslationConfig(Settings):
         super().__post_init__()
         name = type(self).__name__
         if self.wct not in VARIANTS:
-            raise choose("wct", self.wct, VARIANTS)
+            raise unknown_choice("wct", self.wct, VARIANTS)
         for field in _COUNTS:
             self._integer(field, minimum=1)
         for field in ("domain_a", "domain_b"):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ....errors import choose
+from ....errors import unknown_choice
 from ...data.errors import CorruptDataError, MissingDataError
 from ..images import PictureError, find_pictures, read_picture
 from .config import TranslationConfig
@@ -139,7 +139,7 @@ def _load(name: str, folder: str | None, config: TranslationConfig) -> Domain:
     size = config.image_size
     if folder is None and config.data_root is None:
         if name not in DRAWN:
-            problem = choose("domain", name, DRAWN)
+            problem = unknown_choice("domain", name, DRAWN)
             raise MissingDataError(name, f"has no folder, and is nothing that can be drawn ({problem})")
         training, testing = _DRAWINGS
         images = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .....errors import choose
+from .....errors import unknown_choice
 from .....gradients import Clip, PowerIteration, Taylor
 from .learned import LearnedTransfer
 from .spectral import SpectralTransfer
@@ -44,5 +44,5 @@ def transfer(name: str, channels: int, *, group_size: int = 32, eps: float = 0.0
     8
     """
     if name not in VARIANTS:
-        raise choose("wct", name, VARIANTS)
+        raise unknown_choice("wct", name, VARIANTS)
     return VARIANTS[name](channels, group_size, eps, degree)
