@@ -24,6 +24,8 @@ from eigengrad.kernels import compiled
 
 NOTE = "eigengrad: compiling kernels for this CPU"
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks and reads /proc")
+#: What makes glibc look at the memory behind each block when it is freed.
+MALLOC_DEBUG = next((path for path in Path("/lib").glob("*-linux-gnu/libc_malloc_debug.so.0")), Path())
 
 
 def run(script, *, cache=None, check=True, **environment):
@@ -326,3 +328,25 @@ def test_other_threads_decompose_while_one_compiles():
     assert torch.equal(L, expected.eigenvalues)
     assert torch.equal(V, expected.eigenvectors)
     assert torch.equal(result.eigenvectors, V)
+
+
+@pytest.mark.skipif(not MALLOC_DEBUG.is_file(), reason="needs glibc, which checks the memory behind each block")
+def test_scratch_memory_is_large_enough_for_groups_of_any_size():
+    """Groups that are no whole vectors, in maps whose channels are fast: what fills up a vector needs room as well."""
+    script = """
+        import eigengrad.nn as en
+        for dtype in (torch.float32, torch.float64):
+            for d in (1, 3, 5, 7, 10, 13, 20, 26, 33, 50, 100):
+                for channels in (d, 2 * d, 5 * d):
+                    layer = en.DecorrelatedBatchNorm1d(channels, group_size=d, dtype=dtype)
+                    for points in (1, 40):
+                        x = torch.randn(2 * d, channels, points, dtype=dtype, requires_grad=True)
+                        layer(x).sum().backward()
+                    x, s = (torch.randn(1, channels, 7, 5, dtype=dtype).to(memory_format=torch.channels_last)
+                            for _ in range(2))
+                    x.requires_grad_(), s.requires_grad_()
+                    en.functional.whiten_color(x, s, groups=channels // d, per_sample=False).sum().backward()
+        print("intact")
+    """
+    variables = {"LD_PRELOAD": str(MALLOC_DEBUG), "GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    assert run(script, **variables).stdout == "intact\n"

@@ -52,10 +52,9 @@ def mix(
     centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
     y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C // d * rows)
     packed = array_at(lanes, weights, C // d * rows * depth)
-    tile, spare = (
-        new_tile(lanes, span * depth, d, stride, 1),
-        new_tile(lanes, 0 if whole else span * rows, d, stride, 1),
-    )
+    # What has no place goes behind all groups, that of the second map as many rows further as its other rows are.
+    tile = new_tile(lanes, span * depth + depth - rows, d, stride, 1)
+    spare = new_tile(lanes, 0 if whole else span * rows, d, stride, 1)
     sources = channel_places(lanes, span * d, d, depth, stride)
     targets = channel_places(lanes, span * d, d, rows, stride)
     lanewise = within_lanes(lanes, d, C, points, fast)
