@@ -151,3 +151,17 @@ def test_a_converted_model_trains():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_batch_norm_without_bias_stays_without():
+    norm = nn.BatchNorm2d(8, bias=False)
+    converted = DecorrelatedBatchNorm2d.convert_batchnorm(norm, group_size=4)
+    assert converted.bias is None
+    assert converted.weight is norm.weight
+
+
+def test_what_fails_leaves_the_model_as_it_was():
+    model = nn.Sequential(nn.BatchNorm2d(8), nn.BatchNorm2d(9))
+    with pytest.raises(ValueError, match="does not divide num_features=9"):
+        DecorrelatedBatchNorm2d.convert_batchnorm(model, num_groups=4)
+    assert [type(layer) for layer in model] == [nn.BatchNorm2d] * 2

@@ -107,3 +107,21 @@ def test_every_kind_of_norm_can_be_folded():
         x = torch.randn(4, 3, *[2] * (ndim - 2), generator=torch.Generator().manual_seed(0))
         norm = randomize(kind(8)).eval()
         torch.testing.assert_close(fuse_conv_dbn(linear, norm)(x), norm(linear(x)), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_fused_is_in_full_precision_as_frozen_and_as_it_lies_in_memory():
+    conv = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    dbn = randomize(ZCA.make(8, dtype=F32)).eval()
+    with torch.autocast("cpu"):
+        fused = fuse_conv_dbn(conv, dbn)
+    assert fused.weight.dtype == fused.bias.dtype == F32
+    assert fused.weight.is_contiguous(memory_format=torch.channels_last)
+    assert fused.weight.requires_grad
+    x = features(2, 3, 9, 9, dtype=F32)
+    torch.testing.assert_close(fused(x), dbn(conv(x)), rtol=1e-4, atol=1e-5)
+    for parameter in (*conv.parameters(), *dbn.parameters()):
+        parameter.requires_grad_(False)
+    assert not fuse_conv_dbn(conv, dbn).weight.requires_grad
+    nn.utils.parametrize.register_parametrization(conv, "bias", nn.Identity())
+    with pytest.raises(ValueError, match="the bias of conv is computed"):
+        fuse_conv_dbn(conv, dbn)

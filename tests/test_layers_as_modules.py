@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 
 import eigengrad as eg
 from eigengrad.nn import DecorrelatedBatchNorm2d, IterativeNorm, WhitenColor2d, fuse_conv_dbn
-from eigengrad.nn.functional import covariance, whitening_matrix
+from eigengrad.nn.functional import covariance, second_order_pool, whitening_matrix
 
 LAST = torch.channels_last
 
@@ -235,3 +235,22 @@ def test_a_bad_covariance_is_named(whitening):
     refuses(TypeError, "covariance must be a torch.Tensor; got list", [[1.0]])
     refuses(TypeError, "covariance must be of a floating-point", torch.eye(2, dtype=torch.int64))
     refuses(eg.NonFiniteError, "non-finite", torch.full((2, 2), torch.nan))
+
+
+@pytest.mark.parametrize("diagonal", [[1.0, 0.0], [1.0, -1.0]])
+@pytest.mark.parametrize("options", [{"gradient": "taylor"}, {"gradient": "pi"}, {"whitening": "pca"}], ids=str)
+def test_without_eps_a_covariance_that_is_not_positive_is_refused(diagonal, options):
+    with pytest.raises(eg.DomainError, match="expected a positive spectrum"):
+        whitening_matrix(torch.diag(torch.tensor(diagonal)), eps=0.0, **options)
+
+
+def test_covariance_refuses_what_is_no_matrix_of_numbers():
+    with pytest.raises(TypeError, match=r"covariance: points must be of a floating-point .* type; got torch\.int64"):
+        covariance(torch.ones(2, 2, dtype=torch.int64))
+    with pytest.raises(TypeError, match=r"covariance: points must be a torch\.Tensor; got list"):
+        covariance([1.0])
+
+
+def test_bilinear_pooling_names_what_is_not_finite():
+    with pytest.raises(eg.NonFiniteError, match="second_order_pool: batch element 1"):
+        second_order_pool(torch.stack([torch.ones(2, 3, 3), torch.full((2, 3, 3), torch.nan)]), method="bilinear")

@@ -1,6 +1,8 @@
 """Every rule × transform × type × spectrum, for eigh and for svd. The matrix itself is in rules_matrix.py."""
 
+import contextlib
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -324,3 +326,65 @@ def test_a_rule_of_ones_own_needs_one_method(generator):
         one_by_one(lambda A, g=g: (eg.eigh(A, gradient=g).eigenvectors[0] ** 4).sum(), A) for g in (Half(), eg.Exact())
     )
     torch.testing.assert_close(2 * half, exact)
+
+
+def test_a_rule_made_of_another_is_used_in_the_backward_pass_too():
+    """The other has a kernel, which knows nothing of it."""
+
+    @dataclass(frozen=True)
+    class Halved(eg.Mask):
+        def reciprocal(self, eigenvalues, gaps=None):
+            return 0.5 * super().reciprocal(eigenvalues, gaps)
+
+    A = random_hermitian(torch.tensor([1.0, 2.0, 4.0]), torch.Generator().manual_seed(0)).requires_grad_()
+    G = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=A.dtype)
+    whole, half = (
+        torch.autograd.grad(eg.eigh(A, gradient=rule).eigenvectors, A, G)[0] for rule in (eg.Mask(), Halved())
+    )
+    torch.testing.assert_close(half, 0.5 * whole)
+
+
+@pytest.mark.parametrize(
+    "rule", [eg.Lorentzian(1e-32), eg.Lorentzian(1e-100), eg.Clip(1e60), eg.Taylor(eps=1e-60)], ids=str
+)
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0])
+def test_parameters_that_a_type_cannot_hold_give_no_nan(rule, scale):
+    for monitored in (False, True):  # by the kernel, and by torch operations
+        A = (scale * torch.eye(3)).requires_grad_()
+        with eg.GradientMonitor() if monitored else contextlib.nullcontext():
+            eg.eigh(A, gradient=rule).eigenvectors.sum().backward()
+        assert A.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_nothing_to_differentiate_can_be_differentiated_twice(n):
+    for function in (lambda A: eg.eigh(A).eigenvectors, lambda A: eg.polar(A).U):
+        A = torch.ones(n, n, requires_grad=True)
+        (gradient,) = torch.autograd.grad(function(A).square().sum(), A, create_graph=True)
+        gradient.sum().backward()
+        assert torch.equal(A.grad, torch.zeros(n, n))
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-7, 1e-9, 1e-12])
+def test_third_derivatives_with_taylor_are_right_near_a_tie(gap):
+    """R″ of (1 + q + … + q⁹)/a with q = b/a, by b at a = 1: the sum of k (k − 1) q^(k−2)."""
+    L = torch.tensor([1 - gap, 1.0], dtype=torch.float64, requires_grad=True)
+    R = eg.Taylor().reciprocal(L)[0, 1]
+    (first,) = torch.autograd.grad(R, L, create_graph=True)
+    (second,) = torch.autograd.grad(first[0], L)
+    q = 1 - gap
+    assert first[0].item() == pytest.approx(sum(k * q ** (k - 1) for k in range(1, 10)), rel=1e-10)
+    assert second[0].item() == pytest.approx(sum(k * (k - 1) * q ** (k - 2) for k in range(2, 10)), rel=1e-6)
+
+
+@pytest.mark.parametrize("lower", [torch.complex64, torch.complex32])
+def test_a_loss_in_lower_precision_does_not_depend_on_the_phase(lower):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(10):
+        A = torch.randn(5, 5, dtype=torch.complex128, generator=generator)
+        A = (A + A.mH).requires_grad_()
+        V = eg.eigh(A).eigenvectors.to(lower).to(torch.complex64)
+        (torch.randn(5, 5, generator=generator) * V.abs() ** 2).sum().backward()
+        assert A.grad.isfinite().all()
+    with pytest.raises(eg.GaugeError):
+        eg.eigh(A).eigenvectors.real.sum().backward()

@@ -1,13 +1,18 @@
 """What is refused and how it is said; what happens when LAPACK fails."""
 
+import copy
+import pickle
 import re
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.linalg import LinAlgError
 
 import eigengrad as eg
 from eigengrad import solvers
+from eigengrad.nn import DecorrelatedBatchNorm1d
+from eigengrad.nn.functional import second_order_pool, whiten_color
 from eigengrad.testing import SPECTRA, random_hermitian
 
 BAD = [torch.nan, torch.inf, -torch.inf]
@@ -203,3 +208,105 @@ def test_every_driver_decomposes(name, driver, generator):
 def test_options_are_keywords_only(name):
     with pytest.raises(TypeError, match="positional"):
         DECOMPOSITIONS[name](torch.eye(2), "L" if name == "eigh" else True, "taylor")
+
+
+# Tracers and processes ------------------------------------------------------------------------------------------------
+
+WHITENED = DecorrelatedBatchNorm1d(2, affine=False, track_running_stats=False)
+TRACED = {
+    "eigh": lambda A: eg.eigh(A).eigenvalues,
+    "vectors": lambda A: eg.eigh(A).eigenvectors.square(),
+    "exp": lambda A: eg.matrix_exp(A),  # make_fx counts the arguments
+    "sqrt": lambda A: eg.matrix_sqrt(A @ A.mT),
+    "polar": lambda A: eg.polar(A).U,
+    "pool": lambda A: second_order_pool(A.reshape(1, 2, 3, 3)),
+    "whiten": lambda A: WHITENED(A.reshape(3, 2, 3)),
+    "color": lambda A: whiten_color(A.reshape(1, 2, 3, 3), A.flip(0).reshape(1, 2, 3, 3)),
+}
+BY_TRACER = {
+    "jit.trace": lambda f, A: torch.jit.trace(f, A, check_trace=False),
+    "make_fx": lambda f, A: make_fx(f)(A),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("tracer", BY_TRACER)
+@pytest.mark.parametrize("name", TRACED)
+def test_what_records_operations_records_the_decomposition(name, tracer):
+    """The kernels write to memory that a tracer sees nobody write to."""
+    A, other = (torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(s)) for s in range(2))
+    A, other = A + A.mT, other + other.mT
+    recorded = BY_TRACER[tracer](TRACED[name], A)
+    torch.testing.assert_close(recorded(other), TRACED[name](other), rtol=1e-4, atol=1e-4)
+
+
+def test_a_linearised_function_is_its_derivative():
+    A, E = (torch.randn(4, 4, generator=torch.Generator().manual_seed(s)) for s in range(2))
+    for f in (TRACED["exp"], TRACED["eigh"]):
+        _, push = torch.func.linearize(f, A + A.mT)
+        _, expected = torch.func.jvp(f, (A + A.mT,), (E + E.mT,))
+        torch.testing.assert_close(push(E + E.mT), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap], ids=["grad", "vmap"])
+def test_a_transform_inside_the_compiler_is_refused_as_torch_would_ignore_the_gradient(transform):
+    def f(A):
+        return eg.matrix_exp(A).sum()
+
+    A = torch.randn(3, 2, 2) if transform is torch.func.vmap else torch.randn(2, 2)
+    with pytest.raises(Exception, match=r"torch\.func inside torch\.compile is not right"):
+        torch.compile(transform(f), fullgraph=True, backend="eager")(A)
+    if transform is torch.func.vmap:
+        with torch.no_grad():
+            compiled = torch.compile(transform(f), fullgraph=True, backend="eager")(A)
+        torch.testing.assert_close(compiled, transform(f)(A))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        eg.NonFiniteError("eigh", (1,), 2),
+        eg.ConvergenceError("svd", (0, 3)),
+        eg.DomainError("matrix_log", (), -1.0, "a positive spectrum"),
+        eg.GaugeError("eigh"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_come_back_from_other_processes_as_they_were(error):
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: eg.eigh(torch.eye(2), ["L"]), ValueError, r"UPLO: got \['L'\]"),
+        (lambda: eg.eigh(torch.eye(2), driver=["L"]), ValueError, r"driver: got \['L'\]"),
+        (lambda: eg.eigh(torch.eye(2).to_sparse()), TypeError, "eigh: A must be dense; got torch.sparse_coo"),
+        (lambda: eg.procrustes(torch.eye(2), torch.full((2, 2), torch.nan)), LinAlgError, "procrustes: .* of B has 4"),
+        (lambda: eg.procrustes(torch.full((2, 2), torch.nan), torch.eye(2)), LinAlgError, "procrustes: .* of A has 4"),
+        (lambda: eg.procrustes(torch.ones(2, 3, 3), torch.ones(5, 3, 3)), ValueError, "must broadcast; got"),
+        (lambda: eg.Taylor(10**19), ValueError, r"Taylor: degree must be at most 2\*\*53"),
+    ],
+)
+def test_mistakes_are_named(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "function", [eg.newton_schulz_sqrt, lambda A: eg.power_iteration(A, 1).eigenvalues], ids=["newton_schulz", "power"]
+)
+def test_what_is_not_finite_is_named_inside_a_transform(function):
+    A = torch.eye(3).repeat(4, 1, 1)
+    A[2, 0, 0] = torch.nan
+    with pytest.raises(eg.NonFiniteError, match="batch element 2"):
+        torch.func.vmap(function)(A)
+
+
+def test_a_compiled_power_iteration_takes_other_batches():
+    compiled = torch.compile(lambda A: eg.power_iteration(A, 1).eigenvalues, fullgraph=True, backend="eager")
+    for batch in (3, 5):
+        torch.testing.assert_close(compiled(2 * torch.eye(4).repeat(batch, 1, 1)), torch.full((batch, 1), 2.0))

@@ -476,3 +476,38 @@ def test_a_style_pooled_to_two_points_colours_along_one_line_only():
     content, style = features(1, 4, 8, 8), features(1, 4, 1, 2)
     spectrum = torch.linalg.eigvalsh(statistics(whiten_color(content, style, eps=1e-12))[1][0])
     assert spectrum[-2] < 1e-9 * spectrum[-1]
+
+
+@pytest.mark.parametrize("per_sample", [True, False])
+def test_the_result_can_be_changed_in_place(per_sample):
+    content, style = torch.randn(2, 4, 5, 5, requires_grad=True), torch.randn(2, 4, 5, 5)
+    expected = torch.autograd.grad(whiten_color(content, style, per_sample=per_sample).relu().square().sum(), content)
+    made = torch.nn.ReLU(inplace=True)(whiten_color(content, style, per_sample=per_sample))
+    assert torch.equal(torch.autograd.grad(made.square().sum(), content)[0], expected[0])
+
+
+def test_saved_tensors_may_come_back_in_another_layout():
+    x, style = (torch.randn(3, 8, 5, 5).to(memory_format=torch.channels_last) for _ in range(2))
+    found = []
+    for pack in (lambda t: t, lambda t: t.contiguous()):
+        content = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            y = whiten_color(content, style, per_sample=False)
+        (y**3).sum().backward()
+        found.append(content.grad)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_an_export_takes_any_number_of_samples():
+    samples = torch.export.Dim("samples")
+    content, style = torch.randn(3, 4, 5, 5), torch.randn(3, 4, 6, 6)
+    exported = torch.export.export(WhitenColor2d(4), (content, style), dynamic_shapes=({0: samples}, {0: samples}))
+    content, style = torch.randn(5, 4, 5, 5), torch.randn(5, 4, 6, 6)
+    torch.testing.assert_close(
+        exported.module()(content, style), WhitenColor2d(4)(content, style), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_an_alpha_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="alpha must be finite; got nan"):
+        whiten_color(torch.randn(1, 2, 3, 3), torch.randn(1, 2, 3, 3), alpha=torch.tensor(torch.nan))

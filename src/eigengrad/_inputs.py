@@ -11,6 +11,8 @@ from torch.autograd import forward_ad
 
 _COMPUTED = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+#: The real types that are computed, some in a wider one.
+REAL = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _PLAIN = (Tensor, torch.nn.Parameter)
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
 
@@ -26,6 +28,8 @@ def check_matrix(function: str, A: Tensor, *, square: bool, argument: str = "A")
         raise ValueError(f"{function}: {argument} must have shape (..., m, n); got {tuple(shape)}")
     if square and shape[-1] != shape[-2]:
         raise ValueError(f"{function}: {argument} must be square, of shape (..., n, n); got {tuple(shape)}")
+    if A.layout is not torch.strided:
+        raise TypeError(f"{function}: {argument} must be dense; got {A.layout}. Convert it with .to_dense().")
     if A.dtype not in _COMPUTED and A.dtype not in _WIDENED:
         raise TypeError(
             f"{function}: {argument} must be of a floating-point or complex type; got {A.dtype}. "
@@ -61,9 +65,14 @@ def full_precision(A: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(A.device.type, enabled=False) if autocasting(A) else _NO_CONTEXT
 
 
+def recorded() -> bool:
+    """Whether somebody writes down the operations (``torch.jit.trace``, ``make_fx``), who sees nothing of kernels."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+
+
 def is_concrete(*tensors: Tensor | None) -> bool:
     """Whether the numbers can be looked at: no compiler, transform or fake tensor in between. Nobody is no obstacle."""
-    if torch.compiler.is_compiling() or transforming():
+    if torch.compiler.is_compiling() or transforming() or recorded():
         return False
     for A in tensors:
         if A is not None and (
@@ -97,6 +106,7 @@ def nothing_between(A: object) -> bool:
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and not transforming()
+        and not recorded()
         and forward_ad._current_level < 0
     )
 

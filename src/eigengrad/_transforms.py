@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ._inputs import transforming
+from ._inputs import forward_mode, transforming
 
 
 class Batched(Function):
@@ -45,9 +45,18 @@ def _refuse_nested_forward_mode() -> None:
         )
 
 
+#: What torch 2.13 would do with a derivative of ours there is to ignore it, and differentiate the forward pass.
+_TRANSFORM_IN_COMPILE = (
+    "torch.func inside torch.compile is not right in torch for custom derivatives; leave one of the two out, or, for "
+    "vmap without derivatives, compile it under torch.no_grad()"
+)
+
+
 def run(traced: type[Function], eager: type[Function], *arguments: Any) -> Any:
     """Apply ``traced`` under ``torch.compile`` and ``torch.export``, ``eager`` otherwise."""
     if torch.compiler.is_compiling():
+        if transforming() and (torch.is_grad_enabled() or forward_mode()):
+            raise NotImplementedError(_TRANSFORM_IN_COMPILE)
         return traced.apply(*arguments)
     if transforming():
         _refuse_nested_forward_mode()
@@ -75,3 +84,9 @@ def differentiable_gradients(
     wanted = [t for t, need in zip(given, needed, strict=True) if need and isinstance(t, Tensor)]
     found = iter(torch.autograd.grad(output, wanted, incoming, create_graph=create_graph))
     return tuple(next(found) if need else None for need in needed)
+
+
+def no_gradient(*tensors: Tensor) -> Tensor:
+    """Zeros like the first, which do not depend on any of the tensors, but can be differentiated by them."""
+    zeros = torch.zeros_like(tensors[0])
+    return torch.where(torch.zeros_like(zeros, dtype=torch.bool), sum(tensors, zeros), zeros)

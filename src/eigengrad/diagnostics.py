@@ -107,7 +107,7 @@ def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "taylor") -> Sp
     return SpectrumReport(
         size=n,
         relative_gap=gaps.amin(-1) if n > 1 else torch.full_like(L[..., 0], torch.inf),
-        condition=L.abs().amax(-1) / L.abs().amin(-1),
+        condition=(L.abs().amax(-1) / L.abs().amin(-1)).nan_to_num(nan=torch.inf, posinf=torch.inf),  # of zero too
         tied=tied.to(L.dtype).mean(-1),
         bound=n * (taylor.degree + 1) / taylor.positive(L)[1][..., 0],
         amplification={name: torch.triu(known.reciprocal(L), 1).amax((-2, -1)) for name, known in rules.items()},

@@ -79,7 +79,7 @@ def eigh(
         if found is not None:
             return eigh_result(*found)
     check_matrix("eigh", A, square=True)
-    if UPLO not in _TRIANGLES:
+    if not isinstance(UPLO, str) or UPLO not in _TRIANGLES:
         raise unknown_choice("UPLO", UPLO, ("L", "U"))
     if autocasting(A):
         with full_precision(A):
@@ -155,7 +155,7 @@ def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> None:
     """Refuse a loss that depends on the arbitrary phase of complex eigenvectors: Im diag(Vᴴ gV) ≠ 0.
 
     Only for eigenvalues that stand alone: the vectors of close ones are determined even less, and their gradient may
-    be nothing but round-off.
+    be nothing but round-off. That of a loss in lower precision is round-off up to a hundredth, torch's tolerance too.
 
     Args:
         function: what the error names.
@@ -169,5 +169,5 @@ def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> None:
     gaps = torch.cat([far, values.diff(dim=-1).abs(), far], -1)
     alone = torch.minimum(gaps[..., :-1], gaps[..., 1:]) > eps**0.5 * values.abs().amax(-1, keepdim=True)
     phase = X.diagonal(dim1=-2, dim2=-1).imag.abs() * alone[..., :n]
-    if (phase > 1e3 * eps * X.abs().amax((-2, -1)).unsqueeze(-1)).any():
+    if (phase > 1e-2 * X.abs().amax((-2, -1)).unsqueeze(-1)).any():
         raise GaugeError(function)

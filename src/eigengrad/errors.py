@@ -44,19 +44,32 @@ def first_index(flags: Tensor) -> tuple[int, ...]:
     return tuple(int(i) for i in flags.nonzero()[0])
 
 
-class NonFiniteError(LinAlgError):
+class _Pickled:
+    """An exception that comes back from another process as it was, although it makes its message from more."""
+
+    def __reduce__(self) -> Any:
+        return _remade, (type(self), str(self), vars(self))
+
+
+def _remade(kind: type[Exception], message: str, state: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, message)
+    error.__dict__.update(state)
+    return error
+
+
+class NonFiniteError(_Pickled, LinAlgError):
     """The input holds NaN or infinity."""
 
-    def __init__(self, function: str, index: tuple[int, ...], entries: int) -> None:
+    def __init__(self, function: str, index: tuple[int, ...], entries: int, argument: str = "A") -> None:
         super().__init__(
-            f"{function}: {_element(index)} of A has {entries} non-finite "
+            f"{function}: {_element(index)} of {argument} has {entries} non-finite "
             f"entr{'y' if entries == 1 else 'ies'} (NaN or infinity); expected finite numbers. "
             "Look upstream for an overflow or a division by zero."
         )
         self.index = index
 
 
-class ConvergenceError(LinAlgError):
+class ConvergenceError(_Pickled, LinAlgError):
     """The eigensolver did not converge, in float64 either."""
 
     def __init__(self, function: str, index: tuple[int, ...]) -> None:
@@ -67,7 +80,7 @@ class ConvergenceError(LinAlgError):
         self.index = index
 
 
-class DomainError(LinAlgError):
+class DomainError(_Pickled, LinAlgError):
     """An eigenvalue lies where the scalar function is not defined."""
 
     def __init__(self, function: str, index: tuple[int, ...], eigenvalue: float, domain: str) -> None:
@@ -78,7 +91,7 @@ class DomainError(LinAlgError):
         self.index = index
 
 
-class GaugeError(RuntimeError):
+class GaugeError(_Pickled, RuntimeError):
     """The loss depends on something the decomposition does not determine."""
 
     def __init__(self, function: str) -> None:

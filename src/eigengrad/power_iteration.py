@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -50,8 +52,11 @@ def power_iteration(A: Tensor, k: int, steps: int = 19, *, generator: torch.Gene
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
         M = M / scale
         values, vectors = [], []
+        source: Any = (
+            {} if generator is None else {"generator": generator}
+        )  # compilers take no generator, not even None
         for _ in range(k):
-            v = torch.randn(*M.shape[:-1], 1, dtype=M.dtype, device=M.device, generator=generator)
+            v = torch.randn((*M.shape[:-1], 1), dtype=M.dtype, device=M.device, **source)
             v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True)
             for _ in range(steps):
                 image = M @ v

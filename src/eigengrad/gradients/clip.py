@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .. import kernels
@@ -36,4 +37,4 @@ class Clip(PairRule):
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps
-        return 1.0 / gaps.clamp(min=1.0 / self.threshold)
+        return 1.0 / gaps.clamp(min=max(1.0 / self.threshold, torch.finfo(gaps.dtype).tiny))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .. import kernels
@@ -39,8 +40,8 @@ class Lorentzian(PairRule):
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps
-        scale = spectrum_scale(eigenvalues).unsqueeze(-1)
         # In units of √ε, so that a small ε does not underflow where Δ² + ε would.
-        width = math.sqrt(self.broadening)
-        x = gaps / (scale * width)
-        return x / (x * x + 1.0) / (scale * width)
+        width = spectrum_scale(eigenvalues).unsqueeze(-1) * math.sqrt(self.broadening)
+        width = width.clamp(min=torch.finfo(gaps.dtype).tiny)
+        x = gaps / width
+        return x / (x * x + 1.0) / width

@@ -13,14 +13,14 @@ formulas use the same R, which makes them adjoint to each other whatever the rul
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from .. import kernels
 from .._inputs import matmul
-from .._transforms import Batched
+from .._transforms import Batched, no_gradient
 from ..kernels import backward
 
 __all__ = ["GradientRule", "Observer", "PairRule", "observed_reciprocal", "observers", "pair_gaps", "spectrum_scale"]
@@ -40,6 +40,14 @@ class GradientRule(ABC):
 
 class PairRule(GradientRule):
     """A rule that fills R pair by pair: all of them but power iteration."""
+
+    _kernel_fits: ClassVar[bool]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """See whether the class that says what R is also names the kernel: it may inherit that of another R."""
+        super().__init_subclass__(**options)
+        defining = next(c for c in cls.__mro__ if {"reciprocal", "bracket", "kernel"} & vars(c).keys())
+        cls._kernel_fits = "kernel" in vars(defining)
 
     @abstractmethod
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
@@ -75,9 +83,9 @@ class PairRule(GradientRule):
     def pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
         if gV is None or L.size(-1) < 2:
             if gL is None:
-                return torch.zeros_like(V)
+                return torch.zeros_like(V) if gV is None else no_gradient(V, gV)
             return matmul(V * gL.unsqueeze(-2), V.mH)
-        kernel = self.kernel()
+        kernel = self.kernel() if self._kernel_fits else None
         if kernel is not None and not observers and kernels.usable(V, gL, gV):
             return backward.rule_pullback(*kernel, L, V, gL, gV)
         Vh = V.mH

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +10,8 @@ from torch import Tensor
 from .. import kernels
 from .._arguments import require_integer, require_positive
 from .rule import PairRule, round_off
+
+_MOST = 2**53  # beyond it K + 1 is K in float64
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Taylor(PairRule):
     λ − λ_min + ε, which leaves the eigenvectors as they are; otherwise eigenvalues are clamped at ε, as in the paper.
 
     Args:
-        degree: K, at least 0. The paper's choice is 9.
+        degree: K, from 0 to 2**53. The paper's choice is 9.
         eps: ε, the floor of a. ``None`` is round-off, n · finfo.eps · max|λ|, which makes the rule scale-free; a
             number is absolute, as in the paper.
 
@@ -43,6 +44,8 @@ class Taylor(PairRule):
 
     def __post_init__(self) -> None:
         require_integer("Taylor", "degree", self.degree, minimum=0)
+        if self.degree > _MOST:
+            raise ValueError(f"Taylor: degree must be at most 2**53; got {self.degree}. Exact() is the limit")
         if self.eps is not None:
             require_positive("Taylor", "eps", self.eps)
 
@@ -57,11 +60,8 @@ class Taylor(PairRule):
         """The eigenvalues shifted or clamped to at least ε, (..., n), and ε itself, (..., 1)."""
         roundoff = round_off(eigenvalues)
         # Below terms·tiny the bound terms/ε would overflow.
-        floor = (
-            roundoff.clamp(min=(self.degree + 1) * torch.finfo(eigenvalues.dtype).tiny)
-            if self.eps is None
-            else torch.full_like(roundoff, self.eps)
-        )
+        floor = roundoff if self.eps is None else torch.full_like(roundoff, self.eps)
+        floor = floor.clamp(min=(self.degree + 1) * torch.finfo(eigenvalues.dtype).tiny)
         lowest = eigenvalues.amin(-1, keepdim=True)
         shifted = torch.where(lowest < -roundoff, (eigenvalues - lowest) + floor, eigenvalues)
         return torch.maximum(shifted, floor), floor
@@ -73,15 +73,18 @@ class Taylor(PairRule):
 def _geometric_sum(q: Tensor, terms: int) -> Tensor:
     """1 + q + … + q^(terms−1) for q in [0, 1], in a fixed number of operations.
 
-    The closed form −expm1(terms · log q)/(1 − q) is accurate to round-off for every q < 1. Its derivative, which
-    second derivatives of ``eigh`` need, is not, because it cancels; so where derivatives are recorded, the first two
-    terms of the series in 1 − q take over where they are exact to round-off.
+    The closed form −expm1(terms · log q)/(1 − q) is accurate to round-off for every q < 1. Its derivatives, which
+    higher derivatives of ``eigh`` need, are not, because they cancel; so where derivatives are recorded, four terms of
+    the series in 1 − q take over where they are exact to round-off. The m-th derivative is then right to eps^(1 − m/4).
     """
     eps = torch.finfo(q.dtype).eps
     if not torch.is_grad_enabled():
         return torch.where(q < 1, torch.expm1(torch.log(q) * terms) / (q - 1), terms)
     ratio = 1 - q
-    near = ratio < math.sqrt(eps) / terms
+    near = ratio < eps**0.25 / terms
     safe = torch.where(near, torch.full_like(ratio, 0.5), ratio).clamp(max=1 - eps / 2)
     closed = torch.expm1(torch.log1p(-safe) * terms) / -safe
-    return torch.where(near, terms - (0.5 * terms * (terms - 1)) * ratio, closed)
+    # Σ_k (−1)^k C(terms, k + 1) ratio^k, in powers of terms · ratio, which overflow for no number of terms.
+    u = torch.where(near, ratio, torch.zeros_like(ratio)) * terms
+    first, second, third = ((1 - k / terms) / (k + 1) for k in (1, 2, 3))
+    return torch.where(near, terms * (1 - first * u * (1 - second * u * (1 - third * u))), closed)

@@ -81,7 +81,8 @@ def pull_through_root(
         root = broadcast(lanes, p, i)
         for j in range(0, n, W):
             other, place = load(lanes, p, j), X + i * stride + j
-            F = -unit / ((root * other) * (root + other)) if inverse else unit / (root + other)
-            store(scratch, place, load(lanes, scratch, place) * F)
+            t = load(lanes, scratch, place) / (root + other)
+            # Not by F at once, whose p³ leaves the range of the type long before p² does.
+            store(scratch, place, -t * ((unit / root) * (unit / other)) if inverse else t)
     multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
     multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)

@@ -69,7 +69,7 @@ def _function(lanes: Any, V: Any, G: Any, L: Any, gA: Any, first: int, last: int
     """V holds the eigenvectors as rows; G is used as its symmetric part."""
     W = width(lanes)
     v, x, g = aligned(lanes, n * n * W), aligned(lanes, n * n * W), aligned(lanes, n * n * W)
-    roots = aligned(lanes, n * W)
+    roots, inverses = aligned(lanes, n * W), aligned(lanes, n * W)
     offsets = np.empty(W, np.int64)
     half, one = splat(lanes, 0.5), splat(lanes, 1.0)
     for begin in range(first, last, W):
@@ -78,15 +78,18 @@ def _function(lanes: Any, V: Any, G: Any, L: Any, gA: Any, first: int, last: int
         interleave(lanes, G, begin, count, n * n, g, offsets)
         interleave(lanes, L, begin, count, n, roots, offsets)
         for i in range(n):
-            store(roots, i * W, root(load(lanes, roots, i * W)))
+            p = root(load(lanes, roots, i * W))
+            store(roots, i * W, p)
+            store(inverses, i * W, one / p)
         product(lanes, n, v, n, 1, g, n, 1, x)
         product(lanes, n, x, n, 1, v, 1, n, g)
         for i in range(n):
-            p = load(lanes, roots, i * W)
+            p, r = load(lanes, roots, i * W), load(lanes, inverses, i * W)
             for j in range(i, n):
                 q = load(lanes, roots, j * W)
-                F = one / (p + q) if function == _SQRT else -one / ((p * q) * (p + q))
-                t = half * (load(lanes, g, (i * n + j) * W) + load(lanes, g, (j * n + i) * W)) * F
+                t = half * (load(lanes, g, (i * n + j) * W) + load(lanes, g, (j * n + i) * W)) / (p + q)
+                if function != _SQRT:  # not by F at once, whose p³ leaves the range of the type long before p² does
+                    t = -t * (r * load(lanes, inverses, j * W))
                 store(g, (i * n + j) * W, t)
                 store(g, (j * n + i) * W, t)
         product(lanes, n, g, n, 1, v, n, 1, x)

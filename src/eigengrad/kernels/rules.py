@@ -30,6 +30,7 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     single = L.itemsize == 4
+    tiny = 2.0**-126 if single else 2.0**-1022  # below which reciprocals overflow
     lowest = load(lanes, L, 0)
     size = larger(absolute(lowest), absolute(load(lanes, L, (n - 1) * W)))
     size = select(size > zero, size, one)
@@ -37,16 +38,16 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
     for j in range(n):
         store(p, j * W, load(lanes, L, j * W))
     if rule == _TAYLOR:
-        floor = larger(roundoff, splat(lanes, first * (2.0**-126 if single else 2.0**-1022)))
-        if second >= 0:
-            floor = splat(lanes, second)
+        floor = larger(splat(lanes, second) if second >= 0 else roundoff, splat(lanes, first * tiny))
         shifted = lowest < -roundoff
         for j in range(n):
             x = load(lanes, L, j * W)
             store(p, j * W, larger(select(shifted, (x - lowest) + floor, x), floor))
         return one
     if rule == _LORENTZIAN:
-        return size * splat(lanes, first)
+        return larger(size * splat(lanes, first), splat(lanes, tiny))
+    if rule == _CLIP:
+        return splat(lanes, max(1.0 / first, tiny))
     if rule == _MASK:
         return size * splat(lanes, first) if first >= 0 else roundoff
     return one
@@ -60,7 +61,7 @@ def magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: A
         return _geometric_sum(lanes, low / high, int(first)) / high
     gap = high - low
     if rule == _CLIP:
-        return one / larger(gap, splat(lanes, 1.0 / first))
+        return one / larger(gap, scale)
     if rule == _LORENTZIAN:
         x = gap / scale
         return x / (x * x + one) / scale

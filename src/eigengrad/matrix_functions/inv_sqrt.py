@@ -30,6 +30,10 @@ class InvSqrt(ScalarFunction):
         p, q = torch.sqrt(x), torch.sqrt(y)
         return -1.0 / ((p * q) * (p + q))
 
+    def weigh(self, x: Tensor, y: Tensor, E: Tensor) -> Tensor:
+        p, q = torch.sqrt(x), torch.sqrt(y)
+        return (E / (p + q)) * -(1 / p * (1 / q))
+
     def bilinear(self, A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor) -> Tensor:
         """From W A W = I differentiated twice: Z S + S Z = Q with S = A^½, solved by the first derivative again."""
         X, Y = directional(A, E, L, V, self), directional(A, P, L, V, self)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .. import solvers
 from .._inputs import check_matrix, full_precision, widen
 from .._matmul import precise_matmul
-from .._transforms import Batched, run
+from .._transforms import Batched, no_gradient, run
 from ..svd import decompose
 
 __all__ = ["Polar", "polar", "procrustes"]
@@ -44,16 +45,22 @@ def polar(A: Tensor, *, driver: str | None = None, check_finite: bool | None = N
             [ 1.,  0.]])
     """
     check_matrix("polar", A, square=False)
+    U, M = _polar_factor("polar", A, driver, check_finite)
+    with full_precision(A):
+        H = precise_matmul(U.mH, M)
+        H = (H + H.mH) * 0.5
+        return Polar(U.to(A.dtype), H.to(A.dtype))
+
+
+def _polar_factor(name: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor]:
+    """U of A, both in the type that is computed in."""
     with full_precision(A):
         M = widen(A)
         wide = M.shape[-1] > M.shape[-2]
         tall = M.mH if wide else M
-        P, sigma, Qh = decompose("polar", tall, driver, check_finite)
+        P, sigma, Qh = decompose(name, tall, driver, check_finite)
         U: Tensor = run(_Polar, _PolarTransforms, tall, P, _without_round_off(sigma, tall.shape[-2]), Qh)
-        U = U.mH.resolve_conj() if wide else U
-        H = precise_matmul(U.mH, M)
-        H = (H + H.mH) * 0.5
-        return Polar(U.to(A.dtype), H.to(A.dtype))
+        return U.mH.resolve_conj() if wide else U, M
 
 
 def procrustes(A: Tensor, B: Tensor, *, driver: str | None = None, check_finite: bool | None = None) -> Tensor:
@@ -79,10 +86,18 @@ def procrustes(A: Tensor, B: Tensor, *, driver: str | None = None, check_finite:
         raise TypeError(f"procrustes: A and B must have the same type; got {A.dtype} and {B.dtype}")
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(f"procrustes: A and B must have the same (m, n); got {tuple(A.shape)} and {tuple(B.shape)}")
+    try:
+        torch.broadcast_shapes(A.shape, B.shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"procrustes: the batches of A and B must broadcast; got {tuple(A.shape)} and {tuple(B.shape)}"
+        ) from error
+    for argument, points in (("A", A), ("B", B)):
+        solvers.require_finite("procrustes", points, check_finite, argument=argument)
     with full_precision(A):
         # Q does not depend on the scale of either, but the product of two small or large ones leaves the range.
         X, Y = torch.broadcast_tensors(_unit_scale(widen(A)), _unit_scale(widen(B)))
-        return polar(precise_matmul(X.mH, Y), driver=driver, check_finite=check_finite).U.to(A.dtype)
+        return _polar_factor("procrustes", precise_matmul(X.mH, Y), driver, check_finite)[0].to(A.dtype)
 
 
 def _without_round_off(sigma: Tensor, m: int) -> Tensor:
@@ -134,7 +149,7 @@ class _PolarTransforms(_Polar, Batched):
 def _derivative(A: Tensor, U: Tensor, sigma: Tensor, Qh: Tensor, E: Tensor) -> Tensor:
     """The derivative of U in direction E; it is self-adjoint, so the backward pass is the same."""
     if A.numel() == 0:
-        return torch.zeros_like(E)
+        return no_gradient(E, A)
     with full_precision(U):
         H = U.mH @ A
         H = (H + H.mH) * 0.5

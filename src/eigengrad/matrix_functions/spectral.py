@@ -32,7 +32,7 @@ from ..gradients.rule import round_off
 from ..kernels import backward
 from .divided_differences import ScalarFunction, SmoothFunction
 
-__all__ = ["apply", "directional", "spectral"]
+__all__ = ["apply", "directional", "into_domain", "spectral"]
 
 
 @runtime_checkable
@@ -63,15 +63,17 @@ def apply(
         M = widen(A)
         if gradient == "exact":
             L, V = decompose(name, M, driver, check_finite)
-            S = spectral(M, _into_domain(name, f, L + eps if eps else L, eps), V, f)
+            L = into_domain(name, f, L + eps if eps else L, eps)
+            f.require_constant(L)
+            S = spectral(M, L, V, f)
         else:
             shifted = add_to_diagonal(M, eps) if eps else M
             L, V = eigh(shifted, gradient=gradient, driver=driver, check_finite=check_finite)
-            S = precise_matmul(V * f.value(_into_domain(name, f, L, eps)).unsqueeze(-2), V.mH)
+            S = precise_matmul(V * f.value(into_domain(name, f, L, eps)).unsqueeze(-2), V.mH)
         return S if M is A else S.to(A.dtype)
 
 
-def _into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
+def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
     """The eigenvalues L of A + eps·I clamped at eps, or an error that names the matrix that f is not defined for."""
     if eps > 0:
         return L.clamp(min=eps)
@@ -142,9 +144,9 @@ def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFun
 
 
 def _directional(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
-    F = f.first(L.unsqueeze(-1), L.unsqueeze(-2))
     Vh = V.mH
-    return matmul(matmul(V, F * matmul(matmul(Vh, E), V)), Vh)
+    weighed = f.weigh(L.unsqueeze(-1), L.unsqueeze(-2), matmul(matmul(Vh, E), V))
+    return matmul(matmul(V, weighed), Vh)
 
 
 class _Spectral(Function):
@@ -222,7 +224,8 @@ class _Bilinear(Function):
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise NotImplementedError(
             f"third derivatives of {type(ctx.f).__name__} are not available; matrix_sqrt and matrix_inv_sqrt "
-            "have derivatives of every order"
+            "have derivatives of every order. (torch.autograd.functional.hvp and vhp differentiate three times to get "
+            "a second derivative: use torch.func.jvp of torch.func.grad instead.)"
         )
 
 

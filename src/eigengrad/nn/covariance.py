@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from .._inputs import full_precision, widen
+from .._inputs import check_matrix, full_precision, widen
 from .._matmul import precise_matmul
 from .._transforms import Batched, run
 
@@ -32,6 +32,7 @@ def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([2., 2.]), tensor([[1., 0.],
             [0., 0.]]))
     """
+    check_matrix("covariance", points, square=False, argument="points")
     with full_precision(points):
         X, count = widen(points), max(points.shape[-1], 1)
         mean = X.sum(-1, keepdim=True) / count

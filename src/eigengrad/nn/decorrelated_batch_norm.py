@@ -30,6 +30,7 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         group_size: int | None = None,
         num_groups: int | None = None,
         whitening: str = "zca",
@@ -48,6 +49,7 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
             track_running_stats,
             device,
             dtype,
+            bias=bias,
             group_size=group_size,
             num_groups=num_groups,
             process_group=process_group,
@@ -100,6 +102,8 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         """
         kinds = {nn.BatchNorm1d: DecorrelatedBatchNorm1d, nn.BatchNorm2d: DecorrelatedBatchNorm2d}
         kinds[nn.BatchNorm3d] = DecorrelatedBatchNorm3d
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"convert_batchnorm: module must be an nn.Module; got {type(module).__name__}")
         found = {name: m for name, m in module.named_modules(remove_duplicate=False) if type(m) in kinds}
         if isinstance(names, str):
             raise TypeError(f"names: expected a collection of names; got the string {names!r}")
@@ -111,17 +115,19 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         if unknown:
             raise ValueError(f"names: no batch norm is called {sorted(unknown)}; there are: {sorted(found)}")
         converted: dict[nn.Module, nn.Module] = {}  # a batch norm that is used twice stays one layer
+        places: dict[str, nn.Module] = {}
         for name, norm in found.items():
             if (names is not None and name not in names) or (norm not in converted and len(converted) == first):
                 continue
             if norm not in converted:
                 size = None if group_size is None else gcd(group_size, norm.num_features)
                 converted[norm] = kinds[type(norm)]._like(norm, eps, size, options)
-            if not name:
-                return converted[norm]
+            places[name] = converted[norm]
+        for name, layer in places.items():  # once all are made: what fails leaves the model as it was
             parent, _, child = name.rpartition(".")
-            module.get_submodule(parent).register_module(child, converted[norm])
-        return module
+            if name:
+                module.get_submodule(parent).register_module(child, layer)
+        return places.get("", module)
 
     @classmethod
     def _like(cls, norm: Any, eps: float | None, group_size: int | None, options: dict[str, Any]) -> nn.Module:
@@ -135,6 +141,7 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
             norm.track_running_stats,
             example.device,
             example.dtype,
+            bias=norm.bias is not None,
             group_size=group_size,
             **options,
         )
@@ -164,7 +171,7 @@ class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
         num_features: C, of an input (N, C, *spatial).
         eps: ε, added to the diagonal of the covariance; the spectrum is clamped there.
         momentum: share of the new batch in the running statistics; ``None`` averages all batches alike.
-        affine: learn γ and β.
+        affine, bias: learn γ and β; without ``bias`` γ alone.
         track_running_stats: keep running statistics for evaluation.
         group_size, num_groups: d, or C/d; at most one of the two. By default all channels are one group.
         whitening: "zca" (symmetric), "pca" (components in order of variance) or "cholesky" (lower triangular).

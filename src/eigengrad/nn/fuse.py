@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from .._inputs import full_precision
 from .whitening_norm import WhiteningNorm
 
 __all__ = ["fuse_conv_dbn"]
@@ -42,11 +43,12 @@ def fuse_conv_dbn(conv: Linear, dbn: WhiteningNorm) -> Linear:
         raise TypeError(f"fuse_conv_dbn: dbn must be a whitening layer of eigengrad.nn; got {type(dbn).__name__}")
     if dbn.training:
         raise ValueError("fuse_conv_dbn: dbn is in training mode, where it depends on the batch; call .eval() first")
-    if not isinstance(conv.__dict__["_parameters"].get("weight"), nn.Parameter):
-        raise ValueError(
-            "fuse_conv_dbn: the weight of conv is computed, by a parametrization or a hook (weight_norm, "
-            "spectral_norm, …); remove that first, as with torch.nn.utils.parametrize.remove_parametrizations"
-        )
+    for name in ("weight", "bias"):
+        if not isinstance(conv.__dict__["_parameters"].get(name, ""), nn.Parameter | None):
+            raise ValueError(
+                f"fuse_conv_dbn: the {name} of conv is computed, by a parametrization or a hook (weight_norm, "
+                "spectral_norm, …); remove that first, as with torch.nn.utils.parametrize.remove_parametrizations"
+            )
     channels = conv.weight.shape[0]
     if channels != dbn.num_features:
         raise ValueError(f"fuse_conv_dbn: conv has {channels} outputs, but dbn expects {dbn.num_features} channels")
@@ -56,11 +58,15 @@ def fuse_conv_dbn(conv: Linear, dbn: WhiteningNorm) -> Linear:
             f"fuse_conv_dbn: conv has groups of {channels // conv_groups} outputs, dbn mixes groups of "
             f"{dbn.group_size}; expected whole groups of dbn in each group of conv"
         )
-    A, c = dbn.evaluation_map()
-    A, c = A.to(conv.weight.dtype), c.to(conv.weight.dtype)
+    with full_precision(conv.weight):
+        A, c = dbn.evaluation_map()
+        groups, d, _ = A.shape
+        weight = torch.empty_like(conv.weight)
+        weight.copy_((A @ conv.weight.to(A.dtype).reshape(groups, d, -1)).reshape(weight.shape))
+        if conv.bias is not None:
+            c = (A @ conv.bias.to(A.dtype).reshape(groups, d, 1)).flatten() + c
+    learned = any(p.requires_grad for p in (*conv.parameters(), *dbn.parameters()))
     fused = copy.deepcopy(conv)
-    groups, d, _ = A.shape
-    fused.weight = nn.Parameter((A @ conv.weight.reshape(groups, d, -1)).reshape(conv.weight.shape))
-    bias = torch.zeros_like(c) if conv.bias is None else conv.bias
-    fused.bias = nn.Parameter((A @ bias.reshape(groups, d, 1)).flatten() + c)
+    fused.weight = nn.Parameter(weight, learned)
+    fused.bias = nn.Parameter(c.to(weight.dtype), learned)
     return fused

@@ -27,7 +27,7 @@ from ..eigh import decompose
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
 from .inner_graph import inner_graph
-from .layout import channels_fast, dense, in_layout_of
+from .layout import channels_fast, dense, in_layout_of, with_strides
 from .passes import KernelPasses, passes_over
 
 __all__ = ["Whitened", "affine_map", "group_whiten"]
@@ -123,9 +123,10 @@ class _GroupWhiten(Function):
         mean, rounded, cov = passes.statistics(points)
         count = x.numel() // max(x.shape[1], 1)
         if process_group is not None:
+            # In float64, whatever this process computes in: one without points has no kernels.
             column = mean.view(groups, x.shape[1] // groups, 1)
-            column, common, count = merge_moments(column, cov.to(mean.dtype), count, process_group)
-            mean, cov = column.flatten(), common.to(cov.dtype)
+            column, common, count = merge_moments(column.double(), cov.double(), count, process_group)
+            mean, cov = column.flatten().to(mean.dtype), common.to(cov.dtype)
             rounded = mean.to(cov.dtype)
         if root_eps is not None and isinstance(passes, KernelPasses):
             ctx.L, ctx.V = decompose("whitening, covariance of the features", cov, None, None)
@@ -138,7 +139,7 @@ class _GroupWhiten(Function):
         else:
             output = passes.whiten(points, whitening(cov), weight, bias, mean)
         ctx.save_for_backward(x, weight, bias, mean)
-        ctx.passes, ctx.count, ctx.groups = passes, count, groups
+        ctx.passes, ctx.count, ctx.groups, ctx.stride = passes, count, groups, x.stride()
         ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
         ctx.set_materialize_grads(False)
         statistics += rounded, cov, count
@@ -153,7 +154,7 @@ class _GroupWhiten(Function):
         with full_precision(x):
             if torch.is_grad_enabled() or not is_concrete(gy):
                 return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
-            return (*_gradients(ctx, x, weight, bias, mean, gy), *nothing)
+            return (*_gradients(ctx, with_strides(x, ctx.stride), weight, bias, mean, gy), *nothing)
 
 
 def _of_type(a: Tensor, b: Tensor) -> Tensor:
@@ -188,7 +189,7 @@ def _step_by_step(
         return None, g_weight, g_bias
     sums = g_bias
     if ctx.process_group is not None:  # M and μ belong to all processes, γ and β to this one's loss
-        G, sums = all_reduce_sum(G, ctx.process_group), all_reduce_sum(sums, ctx.process_group)
+        G, sums = (all_reduce_sum(t.double(), ctx.process_group).to(t.dtype) for t in (G, sums))
     if hasattr(ctx, "V"):
         gM = passes.inverse_root_gradient(G, weight, ctx.L, ctx.V, ctx.root_eps)
     else:

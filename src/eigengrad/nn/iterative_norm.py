@@ -21,7 +21,7 @@ class IterativeNorm(WhiteningNorm):
     variance are whitened in part only. Input (N, C, *spatial), of any dimension.
 
     Args:
-        num_features, eps, momentum, affine, track_running_stats, group_size, num_groups, process_group: as there.
+        num_features, eps, momentum, affine, track_running_stats, bias, group_size, num_groups, process_group: as there.
         steps: T, iterations. The paper of IterNorm uses 5.
 
     >>> import torch
@@ -40,6 +40,7 @@ class IterativeNorm(WhiteningNorm):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         steps: int = 5,
         group_size: int | None = None,
         num_groups: int | None = None,
@@ -55,6 +56,7 @@ class IterativeNorm(WhiteningNorm):
             track_running_stats,
             device,
             dtype,
+            bias=bias,
             group_size=group_size,
             num_groups=num_groups,
             process_group=process_group,

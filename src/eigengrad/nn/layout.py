@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._inputs import transforming
 
-__all__ = ["Layout", "channels_fast", "dense", "in_layout_of", "memory_format"]
+__all__ = ["Layout", "channels_fast", "dense", "in_layout_of", "memory_format", "with_strides"]
 
 _MERGED_WIDTH = 64
 
@@ -100,3 +100,8 @@ def memory_format(x: Tensor) -> torch.memory_format:
     if x.is_contiguous():
         return torch.contiguous_format
     return torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+
+
+def with_strides(x: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """``x`` as it lay in memory: hooks on what autograd saves may give it back in another layout."""
+    return x if x.stride() == strides else x.new_empty_strided(x.shape, strides).copy_(x)

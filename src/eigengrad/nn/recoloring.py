@@ -20,7 +20,7 @@ from .._inputs import forward_mode, full_precision, is_concrete, widen
 from .._transforms import bare_apply, differentiable_gradients
 from ..errors import LinAlgError
 from .folding import Fold, fold_by_graph, fold_by_roots
-from .layout import channels_fast, dense, in_layout_of
+from .layout import channels_fast, dense, in_layout_of, with_strides
 from .passes import KernelPasses, passes_over
 from .point_moments import affine, statistics
 
@@ -73,7 +73,8 @@ def _composed(
     centred, x_mean, x_covariance = statistics(x, not per_sample)
     _, s_mean, s_covariance = statistics(s, not per_sample)
     T, t = fold(x_mean, x_covariance, s_mean, s_covariance, alpha)
-    y = affine(T.expand(len(x), *T.shape[1:]), t.expand(len(x), *t.shape[1:]), centred)
+    samples = content.shape[0]
+    y = affine(T.expand(samples, *T.shape[1:]), t.expand(samples, *t.shape[1:]), centred)
     return in_layout_of(y.reshape(content.shape).to(content.dtype), content)
 
 
@@ -100,7 +101,9 @@ class _Moments:
         self.groups, self.d = groups, channels // groups
         self.matrices = self.own * groups
         self.count = positions * (1 if per_sample else samples)
+        self.stride: tuple[int, ...] | None = None
         self.points = self.view(map_, dtype)
+        self.stride = self.points.stride()
         self.passes = passes_over(self.points, self.matrices)
 
     def take(self, covariance: Tensor | None = None) -> None:
@@ -117,7 +120,8 @@ class _Moments:
         """The map, or one of its shape, as it is passed over."""
         samples, channels, *spatial = map_.shape
         if not self.per_sample:
-            return dense(map_.to(dtype))
+            points = dense(map_.to(dtype))
+            return points if self.stride is None else with_strides(points, self.stride)
         return map_.to(dtype).reshape(1, samples * channels, math.prod(spatial)).contiguous().resolve_neg()
 
     def restore(self, points: Tensor) -> Tensor:
@@ -170,7 +174,7 @@ class _Recolor(Function):
             x.points = s.points = content.new_empty(0)  # seen again by way of what is saved
             ctx.x, ctx.s, ctx.folded, ctx.alpha = x, s, folded, alpha
             ctx.groups, ctx.per_sample, ctx.fold = groups, per_sample, fold
-        return result
+        return result.data  # the same memory, but no view, which nobody could write to
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor) -> Any:

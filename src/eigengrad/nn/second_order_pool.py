@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .._arguments import require_integer, require_non_negative, require_number
-from .._inputs import add_to_diagonal, full_precision, widen
+from .._inputs import REAL, add_to_diagonal, full_precision, widen
 from .._matmul import precise_matmul
 from ..errors import unknown_choice
 from ..gradients import Clip, GradientRule, resolve
@@ -24,6 +24,7 @@ from ..matrix_functions.log import Log
 from ..matrix_functions.power import Power
 from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
+from ..solvers import require_finite
 from .covariance import second_moment
 from .thin_sqrt import thin_sqrt
 
@@ -252,7 +253,7 @@ def _check(x: Tensor, name: str = _NAME, channels: int | None = None) -> None:
         raise TypeError(f"{name}: x must be a torch.Tensor; got {type(x).__name__}")
     if x.ndim not in (3, 4):
         raise ValueError(f"{name}: x must have shape (N, C, H, W) or (C, H, W); got {tuple(x.shape)}")
-    if not x.is_floating_point():
+    if x.dtype not in REAL:
         raise TypeError(f"{name}: x must be of a floating-point type; got {x.dtype}. Convert it with .float().")
     if x.shape[-3] < 1 or (channels is not None and x.shape[-3] != channels):
         expected = "at least 1 channel" if channels is None else f"{channels} channels"
@@ -295,6 +296,7 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     if method.function == "newton_schulz":
         return newton_schulz_sqrt(moment, method.steps, eps=eps)
     if method.function == "power" and method.power == 1:
+        require_finite(_NAME, moment, None)
         return add_to_diagonal(moment, eps) if eps else moment
     f = Log() if method.function == "log" else _power(method.power)
     return apply(_NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None)

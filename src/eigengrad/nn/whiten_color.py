@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .._arguments import require_integer, require_non_negative, require_number
-from .._inputs import full_precision
+from .._inputs import REAL, full_precision, is_concrete
 from .._matmul import precise_matmul
 from ..gradients import GradientRule, resolve
 from ..matrix_functions.inv_sqrt import InvSqrt
@@ -109,7 +109,7 @@ def transfer(
             matrix that colours as the other, differentiable; N is 1 if statistics are of the batch.
         root_eps: ε, if they are the exact roots of Σ + εI, for which there are kernels; None if they are not.
     """
-    _check_alpha("whiten_color", alpha, len(content))
+    _check_alpha("whiten_color", alpha, content.shape[0])
 
     def fold(x_mean: Tensor, x_covariance: Tensor, s_mean: Tensor, s_covariance: Tensor, alpha: Any) -> Any:
         """T (N, groups, d, d) and t (N, groups, d, 1)."""
@@ -192,7 +192,7 @@ def _check_map(name: str, argument: str, x: Tensor, groups: int, per_sample: boo
     """Refuse what has no covariance between channels, saying what came."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: {argument} must be a torch.Tensor; got {type(x).__name__}")
-    if not x.is_floating_point():
+    if x.dtype not in REAL:
         raise TypeError(f"{name}: {argument} must be of a floating-point type; got {x.dtype}")
     if x.ndim < 3:
         raise ValueError(f"{name}: {argument} must have shape (N, C, *spatial); got {tuple(x.shape)}")
@@ -214,3 +214,5 @@ def _check_alpha(name: str, alpha: float | Tensor, samples: int) -> None:
         raise TypeError(f"{name}: alpha must be a number or a floating-point tensor; got {alpha.dtype}")
     elif alpha.shape not in ((), (samples,)):
         raise ValueError(f"{name}: alpha must have shape () or ({samples},); got {tuple(alpha.shape)}")
+    elif alpha.is_cpu and is_concrete(alpha) and not bool(alpha.isfinite().all()):
+        raise ValueError(f"{name}: alpha must be finite; got {alpha.tolist()}")

@@ -12,6 +12,8 @@ from ..eigh import eigh
 from ..errors import unknown_choice
 from ..gradients import RULES, Exact, GradientRule, PowerIteration, resolve
 from ..matrix_functions import matrix_inv_sqrt
+from ..matrix_functions.inv_sqrt import InvSqrt
+from ..matrix_functions.spectral import into_domain
 from ..power_iteration import power_iteration
 from ..solvers import require_finite
 
@@ -87,6 +89,7 @@ def _by_eigenvectors(covariance: Tensor, eps: float, whitening: str, gradient: s
             kept = rule.kept(L.detach(), V.detach())
             V = V * kept.unsqueeze(-2)
         L, V = L.flip(-1), V.flip(-1)
+    into_domain("whitening_matrix", InvSqrt(), L.detach().amin(-1, keepdim=True) if L.numel() else L, eps)
     scaled = V.mH * L.clamp(min=eps).rsqrt().unsqueeze(-1)
     return scaled if whitening == "pca" else precise_matmul(V, scaled)
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Self
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .._arguments import require_integer, require_number, require_positive
-from .._inputs import full_precision, is_concrete, widen
+from .._inputs import REAL, full_precision, is_concrete, widen
 from .._matmul import precise_matmul
 from ..errors import LinAlgError
 from .group_whitening import affine_map, group_whiten
@@ -39,6 +40,7 @@ class WhiteningNorm(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         group_size: int | None = None,
         num_groups: int | None = None,
         process_group: Any = None,
@@ -49,15 +51,17 @@ class WhiteningNorm(nn.Module):
         require_positive(owner, "eps", eps)
         if momentum is not None:
             require_number(owner, "momentum", momentum)
-        if dtype is not None and not dtype.is_floating_point:
-            raise TypeError(f"{owner}: dtype must be a floating-point type; got {dtype}")
+        if dtype is not None and dtype not in REAL:
+            raise TypeError(f"{owner}: dtype must be a floating-point type; got {dtype!r}")
+        if isinstance(process_group, str) and process_group != "world":
+            raise ValueError(f'{owner}: process_group must be a process group or "world"; got {process_group!r}')
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.group_size, self.num_groups = _grouping(owner, num_features, group_size, num_groups)
         self.process_group = process_group
         options: Any = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.empty(num_features, **options)) if affine else None
-        self.bias = nn.Parameter(torch.empty(num_features, **options)) if affine else None
+        self.bias = nn.Parameter(torch.empty(num_features, **options)) if affine and bias else None
         if track_running_stats:
             self.register_buffer("running_mean", torch.empty(num_features, **options))
             shape = (self.num_groups, self.group_size, self.group_size)
@@ -109,8 +113,9 @@ class WhiteningNorm(nn.Module):
     def reset_parameters(self) -> None:
         """Weight 1, bias 0, and :meth:`reset_running_stats`."""
         self.reset_running_stats()
-        if self.weight is not None and self.bias is not None:
+        if self.weight is not None:
             nn.init.ones_(self.weight)
+        if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,14 +145,20 @@ class WhiteningNorm(nn.Module):
         exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
         if exporting and self._cached is not None and self._cached.is_unchanged(self._recipe()):
             return self._cached.matrices
-        covariance = widen(source.detach())
-        if not is_concrete(covariance) or torch.is_inference_mode_enabled():
-            return self.whitening_matrices(covariance).detach()
+        if not is_concrete(source):
+            return self.whitening_matrices(widen(source.detach())).detach()
         if self._cached is None or not self._cached.is_of(source, self._recipe()):
-            with torch.no_grad():
-                matrices = self.whitening_matrices(covariance)
-            self._cached = _Derived(matrices, self._recipe(), source, source._version, source.detach().clone())
+            with torch.inference_mode(False), torch.no_grad():  # what is kept must be of use outside as well
+                seen = source.detach().clone()
+                matrices = self.whitening_matrices(widen(seen))
+            self._cached = _Derived(matrices, self._recipe(), source, _version(source), seen)
         return self._cached.matrices
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As ``nn.Module.__setattr__``. Another covariance in place of the running one means another S."""
+        if name == "running_covariance":
+            self.__dict__["_cached"] = None
+        super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what can be derived."""
@@ -157,7 +168,7 @@ class WhiteningNorm(nn.Module):
     def _by_batch(self, x: Tensor) -> Tensor:
         count = x.numel() // max(x.shape[1], 1)
         synchronised = self._synchronised()
-        if self.training and count == 1 and not synchronised:
+        if count == 1 and not synchronised:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
         group = self._group() if synchronised else None
         parameters = self.weight, self.bias, self.num_groups
@@ -168,17 +179,20 @@ class WhiteningNorm(nn.Module):
 
     def _track(self, mean: Tensor, covariance: Tensor) -> None:
         running, moments, batches = self.running_mean, self.running_covariance, self.num_batches_tracked
-        if running is None or moments is None or batches is None:
+        if running is None or moments is None or not self.track_running_stats:
             return
-        batches.add_(1)
-        share = 1.0 / batches if self.momentum is None else self.momentum
+        if batches is not None:
+            batches.add_(1)
+        share: Any = self.momentum
+        if share is None:
+            share = 0.0 if batches is None else 1.0 / batches
         for average, new in ((running, mean), (moments, covariance)):
             weight = share.to(average.dtype) if isinstance(share, Tensor) else share
             average.lerp_(new if new.dtype is average.dtype else new.to(average.dtype), weight)
 
     def _synchronised(self) -> bool:
-        wanted = self.process_group is not None
-        return bool(wanted and self.training and dist.is_available() and dist.is_initialized())
+        wanted = self.process_group is not None and self.training and dist.is_available() and dist.is_initialized()
+        return wanted and dist.get_world_size(self._group()) > 1
 
     def _group(self) -> Any:
         return dist.group.WORLD if self.process_group == "world" else self.process_group
@@ -187,7 +201,7 @@ class WhiteningNorm(nn.Module):
         owner = type(self).__name__
         if not isinstance(x, Tensor):
             raise TypeError(f"{owner}: input must be a torch.Tensor; got {type(x).__name__}")
-        if not x.is_floating_point():
+        if x.dtype not in REAL:
             raise TypeError(
                 f"{owner}: input must be of a floating-point type; got {x.dtype}. Convert it with .float()."
             )
@@ -206,10 +220,15 @@ class WhiteningNorm(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Load a state of ``nn.BatchNorm`` as well: its running variance is the diagonal of the covariance."""
-        variance = state_dict.pop(prefix + "running_var", None)
-        if variance is not None and self.running_covariance is not None and len(variance) == self.num_features:
-            diagonal = torch.diag_embed(variance.view(self.num_groups, self.group_size))
-            state_dict.setdefault(prefix + "running_covariance", diagonal.to(self.running_covariance.dtype))
+        names = ("running_var", "running_covariance", "num_batches_tracked")
+        var, covariance, batches = (prefix + name for name in names)
+        own = self.running_covariance
+        if var in state_dict and covariance not in state_dict and own is not None:
+            if state_dict[var].numel() == self.num_features:
+                variance = state_dict.pop(var).view(self.num_groups, self.group_size)
+                state_dict[covariance] = torch.diag_embed(variance).to(own.dtype)
+            if self.num_batches_tracked is not None:  # which batch norms of old did not have
+                state_dict.setdefault(batches, self.num_batches_tracked.clone())
         super()._load_from_state_dict(state_dict, prefix, *rest)
         self._cached = None
 
@@ -225,14 +244,25 @@ class _Derived(NamedTuple):
 
     def is_unchanged(self, recipe: tuple[Any, ...]) -> bool:
         """Whether nobody has written to the source since. (While exporting, the module's own buffer is not real.)"""
-        return recipe == self.recipe and self.source._version == self.version
+        with _disable_current_modes():
+            return recipe == self.recipe and self.version == _version(self.source) and self._is_seen(self.source)
+
+    def _is_seen(self, covariance: Tensor) -> bool:
+        """By value, which sees every kind of change; on another device that would wait for it."""
+        return not covariance.is_cpu or (
+            covariance.dtype == self.seen.dtype and torch.equal(self.seen, covariance.detach())
+        )
 
     def is_of(self, covariance: Tensor, recipe: tuple[Any, ...]) -> bool:
         """Whether they are those of this covariance."""
         if not covariance.is_cpu:
             return covariance is self.source and self.is_unchanged(recipe)
-        # By value, which sees every kind of change; on another device that would wait for it.
-        return recipe == self.recipe and covariance.dtype == self.seen.dtype and torch.equal(self.seen, covariance)
+        return recipe == self.recipe and self._is_seen(covariance)
+
+
+def _version(x: Tensor) -> int:
+    """How often a tensor was written to, as far as that is counted."""
+    return -1 if x.is_inference() else x._version
 
 
 def _grouping(owner: str, features: int, size: int | None, groups: int | None) -> tuple[int, int]:

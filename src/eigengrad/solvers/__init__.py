@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import cmath
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import is_concrete, real_dtype
+from .._inputs import is_concrete, real_dtype, transforming
+from .._transforms import Batched
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, first_index, unknown_choice
 from . import batched, lapack
 from .batched import eigh_at_once, plan
@@ -50,7 +51,7 @@ def resolve(driver: str | None) -> str:
     """Check a driver's name; ``None`` is the default: the compiled kernels where they are installed."""
     if driver is None:
         return "batched" if kernels.available() else "lapack"
-    if driver not in DRIVERS:
+    if not isinstance(driver, str) or driver not in DRIVERS:
         raise unknown_choice("driver", driver, DRIVERS)
     return driver
 
@@ -85,15 +86,29 @@ def svd(
         return once_more(function, lambda M: solve(M, full_matrices), A)
 
 
-def require_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | None = None) -> None:
+def require_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | None = None, argument: str = "A") -> None:
     """Name the first matrix with NaN or infinity. By default on the CPU only: elsewhere it costs a sync."""
     if wanted is None:
         wanted = A.is_cpu
     if wanted and is_concrete(A):
-        name_non_finite(function, A, UPLO)
+        name_non_finite(function, A, UPLO, argument)
+    elif wanted and transforming() and not torch.compiler.is_compiling():
+        _Finite.apply(A.detach(), function, UPLO, argument)  # type: ignore[no-untyped-call]
 
 
-def name_non_finite(function: str, A: Tensor, UPLO: str | None) -> None:
+class _Finite(Batched):
+    """The check as an autograd function: in its forward the numbers can be looked at even inside a transform."""
+
+    @staticmethod
+    def forward(A: Tensor, function: str, UPLO: str | None, argument: str) -> Any:
+        require_finite(function, A, True, UPLO, argument)
+        return torch.empty_like(A)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
+
+
+def name_non_finite(function: str, A: Tensor, UPLO: str | None, argument: str = "A") -> None:
     """The same for numbers that can be looked at."""
     # One sum sees every NaN and infinity; only where it is not finite are the entries looked at, because it
     # may have overflowed, or met a NaN in the triangle that UPLO says is never read.
@@ -104,7 +119,7 @@ def name_non_finite(function: str, A: Tensor, UPLO: str | None) -> None:
     matrices = bad.any(-1).any(-1)
     if matrices.any():
         index = first_index(matrices)
-        raise NonFiniteError(function, index, int(bad[index].sum()))
+        raise NonFiniteError(function, index, int(bad[index].sum()), argument)
 
 
 def once_more(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
