@@ -16,6 +16,7 @@ REAL = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _PLAIN = (Tensor, torch.nn.Parameter)
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
 
+_modes, _tracing = torch._C._len_torch_dispatch_stack, torch._C._is_tracing
 transforming = torch._C._are_functorch_transforms_active  #: whether a transform of ``torch.func`` is at work
 
 
@@ -67,7 +68,7 @@ def full_precision(A: Tensor) -> AbstractContextManager[None]:
 
 def recorded() -> bool:
     """Whether somebody writes down the operations (``torch.jit.trace``, ``make_fx``), who sees nothing of kernels."""
-    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+    return _tracing() or _modes() > 0
 
 
 def is_concrete(*tensors: Tensor | None) -> bool:
