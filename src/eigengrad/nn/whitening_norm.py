@@ -215,6 +215,7 @@ class WhiteningNorm(nn.Module):
         """The constructor's arguments."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, "
             f"track_running_stats={self.track_running_stats}, group_size={self.group_size}"
         )
 
