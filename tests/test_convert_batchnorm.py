@@ -165,3 +165,14 @@ def test_what_fails_leaves_the_model_as_it_was():
     with pytest.raises(ValueError, match="does not divide num_features=9"):
         DecorrelatedBatchNorm2d.convert_batchnorm(model, num_groups=4)
     assert [type(layer) for layer in model] == [nn.BatchNorm2d] * 2
+
+
+def test_what_was_done_to_a_batch_norm_after_it_was_made_is_kept():
+    frozen, bare = nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+    frozen.running_mean.fill_(3)
+    frozen.track_running_stats = False
+    converted = DecorrelatedBatchNorm2d.convert_batchnorm(frozen)
+    assert not converted.track_running_stats
+    assert torch.equal(converted.running_mean, torch.full((4,), 3.0))
+    bare.running_mean = bare.running_var = None
+    assert DecorrelatedBatchNorm2d.convert_batchnorm(bare).running_mean is None

@@ -830,3 +830,22 @@ def gradient_of(A: Tensor, G: Tensor) -> Tensor:
     X = A.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(eg.matrix_inv_sqrt(X), X, G)
     return gradient
+
+
+def test_parameters_are_refused_in_every_transform():
+    A, s = torch.diag(torch.tensor([1.0, 2.0, 3.0])), torch.tensor(2.0)
+
+    def f(s):
+        return eg.matrix_function(A, lambda x: s * x * x, lambda x: 2 * s * x).sum()
+
+    def within_a_map(s):
+        return torch.func.vmap(lambda _: f(s))(torch.ones(2)).sum()
+
+    for call in (
+        lambda: torch.func.jvp(f, (s,), (s,)),
+        lambda: torch.func.grad(f)(s),
+        lambda: torch.func.grad(within_a_map)(s),
+        lambda: torch.func.vmap(f)(torch.stack([s, s])),
+    ):
+        with pytest.raises(ValueError, match="f depends on a tensor that requires a gradient"):
+            call()

@@ -328,6 +328,33 @@ def test_a_rule_of_ones_own_needs_one_method(generator):
     torch.testing.assert_close(2 * half, exact)
 
 
+def test_a_rule_with_another_default_keeps_the_kernel_and_one_with_another_method_does_not():
+    @dataclass(frozen=True)
+    class Coarse(eg.Taylor):
+        degree: int = 3
+
+    @dataclass(frozen=True)
+    class Shifted(eg.Taylor):
+        def positive(self, eigenvalues):
+            p, floor = super().positive(eigenvalues)
+            return p + 1.0, floor
+
+    A = random_hermitian(torch.tensor([1.0, 2.0, 4.0]), torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    for rule in (Coarse(), Shifted()):
+        assert adjoint_defect(lambda A, rule=rule: eg.eigh(A, gradient=rule), A, generator) < 1e-12
+    assert Coarse._kernel_fits
+    assert not Shifted._kernel_fits
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_taylor_is_differentiated_where_the_smaller_eigenvalue_is_all_but_zero(dtype):
+    """R = (1 + q + …)/a with q = b/a: dR/db = 1/a² and dR/da = −1/a², to the first order in q."""
+    L = torch.tensor([1e-3, 1e17], dtype=dtype, requires_grad=True)
+    (g,) = torch.autograd.grad(eg.Taylor(eps=1e-4).reciprocal(L)[0, 1], L)
+    torch.testing.assert_close(g * 1e34, torch.tensor([1.0, -1.0], dtype=dtype))
+
+
 def test_a_rule_made_of_another_is_used_in_the_backward_pass_too():
     """The other has a kernel, which knows nothing of it."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
 _COMPUTED = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
@@ -16,7 +18,8 @@ REAL = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _PLAIN = (Tensor, torch.nn.Parameter)
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
 
-_modes, _tracing = torch._C._len_torch_dispatch_stack, torch._C._is_tracing
+_modes, _mode, _tracing = torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_mode, torch._C._is_tracing
+_PROXIES = torch._C._TorchDispatchModeKey.PROXY
 transforming = torch._C._are_functorch_transforms_active  #: whether a transform of ``torch.func`` is at work
 
 
@@ -68,7 +71,22 @@ def full_precision(A: Tensor) -> AbstractContextManager[None]:
 
 def recorded() -> bool:
     """Whether somebody writes down the operations (``torch.jit.trace``, ``make_fx``), who sees nothing of kernels."""
-    return _tracing() or _modes() > 0
+    return _tracing() or (_modes() > 0 and _mode(_PROXIES) is not None)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Context in which nobody writes down anything, for what is a constant to them."""
+    if not recorded():
+        yield
+        return
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
 
 
 def is_concrete(*tensors: Tensor | None) -> bool:

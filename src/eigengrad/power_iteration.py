@@ -44,9 +44,9 @@ def power_iteration(A: Tensor, k: int, steps: int = 19, *, generator: torch.Gene
     require_integer("power_iteration", "steps", steps, minimum=1)
     if k > n:
         raise ValueError(f"power_iteration: k must be at most n = {n}; got {k}")
-    solvers.require_finite("power_iteration", A, None)
     with full_precision(A):
         M = widen(A)
+        solvers.require_finite("power_iteration", M, None)
         # Norms of very small or large matrices would leave the range of the type.
         scale = M.detach().abs().amax((-2, -1), keepdim=True)
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))

@@ -44,10 +44,10 @@ class PairRule(GradientRule):
     _kernel_fits: ClassVar[bool]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """See whether the class that says what R is also names the kernel: it may inherit that of another R."""
+        """See whether the class has a kernel of its own: that of a class whose methods it replaces has another R."""
         super().__init_subclass__(**options)
-        defining = next(c for c in cls.__mro__ if {"reciprocal", "bracket", "kernel"} & vars(c).keys())
-        cls._kernel_fits = "kernel" in vars(defining)
+        methods = (c for c in cls.__mro__ if any(callable(v) for k, v in vars(c).items() if not k.startswith("__")))
+        cls._kernel_fits = "kernel" in vars(next(methods))
 
     @abstractmethod
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:

@@ -82,8 +82,8 @@ def _geometric_sum(q: Tensor, terms: int) -> Tensor:
         return torch.where(q < 1, torch.expm1(torch.log(q) * terms) / (q - 1), terms)
     ratio = 1 - q
     near = ratio < eps**0.25 / terms
-    safe = torch.where(near, torch.full_like(ratio, 0.5), ratio).clamp(max=1 - eps / 2)
-    closed = torch.expm1(torch.log1p(-safe) * terms) / -safe
+    safe = torch.where(near, torch.full_like(q, 0.5), q).clamp(min=torch.finfo(q.dtype).tiny)
+    closed = torch.expm1(torch.log(safe) * terms) / (safe - 1)
     # Σ_k (−1)^k C(terms, k + 1) ratio^k, in powers of terms · ratio, which overflow for no number of terms.
     u = torch.where(near, ratio, torch.zeros_like(ratio)) * terms
     first, second, third = ((1 - k / terms) / (k + 1) for k in (1, 2, 3))

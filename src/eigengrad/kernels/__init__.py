@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .._inputs import is_concrete
+from .._inputs import forward_mode, is_concrete
 
 if TYPE_CHECKING:
     from .compiled import Entry
@@ -36,7 +36,8 @@ def available() -> bool:
 
 def usable(X: Tensor, *others: Tensor | None) -> bool:
     """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
-    return not torch.is_grad_enabled() and X.is_cpu and X.dtype in REAL and available() and is_concrete(X, *others)
+    first = not torch.is_grad_enabled() and not forward_mode()
+    return first and X.is_cpu and X.dtype in REAL and available() and is_concrete(X, *others)
 
 
 class Rule(enum.IntEnum):

@@ -15,6 +15,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
+from torch.autograd import forward_ad
 
 from .. import kernels
 
@@ -88,7 +90,9 @@ class GivenFunction(SmoothFunction):
 
     def require_constant(self, x: Tensor) -> None:
         """Refuse a function with parameters that a derivative is wanted of: the derivatives here are those of A."""
-        if torch.is_grad_enabled() and self.value(x).requires_grad:
+        if not torch.compiler.is_compiling() and _is_variable(
+            self.value(torch.ones(1, dtype=x.dtype, device=x.device))
+        ):
             raise ValueError(
                 "matrix_function: f depends on a tensor that requires a gradient, for which there is none; detach it, "
                 'or pass a rule as gradient, such as "taylor", to differentiate through f'
@@ -129,6 +133,16 @@ def _missed(integral: Tensor, difference: Tensor, lost: Tensor, x: Tensor, y: Te
     """
     apart: Tensor = (x - y).abs() > torch.maximum(x.abs(), y.abs()) * math.sqrt(torch.finfo(x.dtype).eps)
     return apart & ((integral - difference).abs() > lost)
+
+
+def _is_variable(y: Tensor) -> bool:
+    """Whether somebody differentiates, or maps, what y was made from, at any level of a transform."""
+    with torch.no_grad():
+        while not (y.requires_grad or is_batchedtensor(y) or forward_ad.unpack_dual(y).tangent is not None):
+            if not is_functorch_wrapped_tensor(y):
+                return False
+            y = get_unwrapped(y)
+    return True
 
 
 def _of_shape(x: Tensor, y: object, name: str) -> Tensor:

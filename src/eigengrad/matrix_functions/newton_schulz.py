@@ -64,9 +64,9 @@ def _iterate(
     require_non_negative(name, "eps", eps)
     if normalize not in ("trace", "frobenius"):
         raise unknown_choice("normalize", normalize, ("trace", "frobenius"))
-    solvers.require_finite(name, A, None)
     with full_precision(A):
         M = widen(A)
+        solvers.require_finite(name, M, None)
         identity = torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)
         if eps:
             M = M + eps * identity

@@ -93,7 +93,7 @@ def procrustes(A: Tensor, B: Tensor, *, driver: str | None = None, check_finite:
             f"procrustes: the batches of A and B must broadcast; got {tuple(A.shape)} and {tuple(B.shape)}"
         ) from error
     for argument, points in (("A", A), ("B", B)):
-        solvers.require_finite("procrustes", points, check_finite, argument=argument)
+        solvers.require_finite("procrustes", widen(points), check_finite, argument=argument)
     with full_precision(A):
         # Q does not depend on the scale of either, but the product of two small or large ones leaves the range.
         X, Y = torch.broadcast_tensors(_unit_scale(widen(A)), _unit_scale(widen(B)))

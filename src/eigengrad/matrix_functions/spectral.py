@@ -22,7 +22,16 @@ from torch.autograd import Function
 
 from .. import kernels
 from .._arguments import require_non_negative
-from .._inputs import add_to_diagonal, check_matrix, full_precision, is_concrete, matmul, transforming, widen
+from .._inputs import (
+    add_to_diagonal,
+    check_matrix,
+    forward_mode,
+    full_precision,
+    is_concrete,
+    matmul,
+    transforming,
+    widen,
+)
 from .._matmul import precise_matmul
 from .._transforms import Batched, run
 from ..eigh import decompose, eigh
@@ -120,7 +129,7 @@ def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
 
 def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     """D(A, E), as a function of A and E."""
-    if not torch.is_grad_enabled() and is_concrete(E):  # a plain backward pass: nothing to record
+    if not torch.is_grad_enabled() and not forward_mode() and is_concrete(E):  # a plain backward pass
         if f.kernel is not None and kernels.usable(E):
             gA = backward.function_pullback(f.kernel, L, V, E)
             if gA is not None:

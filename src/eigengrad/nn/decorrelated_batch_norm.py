@@ -137,16 +137,20 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
             norm.num_features,
             norm.eps if eps is None else eps,
             norm.momentum,
-            norm.affine,
-            norm.track_running_stats,
+            norm.weight is not None,
+            norm.running_mean is not None,
             example.device,
             example.dtype,
             bias=norm.bias is not None,
             group_size=group_size,
             **options,
         )
-        layer.load_state_dict(norm.state_dict())
+        state = norm.state_dict()
+        if layer.running_mean is None:
+            state.pop("num_batches_tracked", None)
+        layer.load_state_dict(state)
         layer.weight, layer.bias = norm.weight, norm.bias
+        layer.track_running_stats = norm.track_running_stats
         return layer.train(norm.training)
 
 

@@ -152,7 +152,7 @@ class _GroupWhiten(Function):
         if gy is None:
             return (None, None, None, *nothing)
         with full_precision(x):
-            if torch.is_grad_enabled() or not is_concrete(gy):
+            if torch.is_grad_enabled() or forward_mode() or not is_concrete(gy):
                 return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
             return (*_gradients(ctx, with_strides(x, ctx.stride), weight, bias, mean, gy), *nothing)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .._inputs import full_precision, is_concrete
+from .._inputs import forward_mode, full_precision, is_concrete
 from .._matmul import precise_matmul
 from .._transforms import Batched, run
 
@@ -75,7 +75,7 @@ class _Statistics(Function):
         B, b = B.expand(*centred.shape[:-1], -1), b.expand(*centred.shape[:-1], 1)
         if g is None:
             return affine(B, b, centred), None
-        if torch.is_grad_enabled() or not is_concrete(g) or not g.is_contiguous():
+        if torch.is_grad_enabled() or forward_mode() or not is_concrete(g) or not g.is_contiguous():
             return g + affine(B, b, centred), None
         # A plain backward pass: g comes from the product in whiten_color and is nobody else's, so it can be added to.
         with full_precision(g):

@@ -180,7 +180,7 @@ class _Recolor(Function):
     def backward(ctx: Any, gy: Tensor) -> Any:
         content, style, *alpha = ctx.saved_tensors
         with full_precision(content):
-            if torch.is_grad_enabled() or not is_concrete(gy):
+            if torch.is_grad_enabled() or forward_mode() or not is_concrete(gy):
                 found = _recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy)
             else:
                 found = _gradients(ctx, content, style, gy)

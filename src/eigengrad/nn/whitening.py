@@ -66,7 +66,7 @@ def whitening_matrix(
             raise ValueError(
                 f"gradient: got {gradient!r}; whitening='cholesky' has its own exact gradient, expected None"
             )
-        require_finite("whitening_matrix", covariance, None, "L")
+        require_finite("whitening_matrix", widen(covariance), None, "L", "covariance")
         with full_precision(covariance):
             return _cholesky(widen(covariance), eps).to(covariance.dtype)
     gradient = default_gradient(whitening) if gradient is None else gradient

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .._arguments import require_integer, require_number, require_positive
-from .._inputs import REAL, full_precision, is_concrete, widen
+from .._inputs import REAL, full_precision, is_concrete, unrecorded, widen
 from .._matmul import precise_matmul
 from ..errors import LinAlgError
 from .group_whitening import affine_map, group_whiten
@@ -103,12 +103,13 @@ class WhiteningNorm(nn.Module):
 
     def reset_running_stats(self) -> None:
         """Mean 0, covariance I, no batches seen."""
-        if self.running_mean is None or self.running_covariance is None or self.num_batches_tracked is None:
+        if self.running_mean is None or self.running_covariance is None or not self.track_running_stats:
             return
         self.running_mean.zero_()
         identity = torch.eye(self.group_size, dtype=self.running_covariance.dtype, device=self.running_mean.device)
         self.running_covariance.copy_(identity.expand_as(self.running_covariance))
-        self.num_batches_tracked.zero_()
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
         """Weight 1, bias 0, and :meth:`reset_running_stats`."""
@@ -145,20 +146,29 @@ class WhiteningNorm(nn.Module):
         exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
         if exporting and self._cached is not None and self._cached.is_unchanged(self._recipe()):
             return self._cached.matrices
-        if not is_concrete(source):
+        if torch.compiler.is_compiling():
             return self.whitening_matrices(widen(source.detach())).detach()
-        if self._cached is None or not self._cached.is_of(source, self._recipe()):
-            with torch.inference_mode(False), torch.no_grad():  # what is kept must be of use outside as well
-                seen = source.detach().clone()
-                matrices = self.whitening_matrices(widen(seen))
-            self._cached = _Derived(matrices, self._recipe(), source, _version(source), seen)
-        return self._cached.matrices
+        with unrecorded():  # S is a constant
+            if not is_concrete(source):
+                return self.whitening_matrices(widen(source.detach())).detach()
+            if self._cached is None or not self._cached.is_of(source, self._recipe()):
+                with torch.inference_mode(False), torch.no_grad():  # what is kept must be of use outside as well
+                    seen = source.detach().clone()
+                    matrices = self.whitening_matrices(widen(seen))
+                self._cached = _Derived(matrices, self._recipe(), source, _version(source), seen)
+            return self._cached.matrices
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As ``nn.Module.__setattr__``. Another covariance in place of the running one means another S."""
         if name == "running_covariance":
             self.__dict__["_cached"] = None
         super().__setattr__(name, value)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """As ``nn.Module.register_buffer``, and the same."""
+        if name == "running_covariance":
+            self.__dict__["_cached"] = None
+        super().register_buffer(name, tensor, persistent)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what can be derived."""
