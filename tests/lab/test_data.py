@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 
-from eigengrad.lab.data import ARCHIVES, DATASETS, CorruptDataError, Dataset, MissingDataError, Split, load
+from eigengrad.lab.data import ARCHIVES, DATASETS, CorruptDataError, Dataset, MissingDataError, Split, digest, load
 from eigengrad.lab.data.augment import RandomShift
 
 
@@ -140,3 +140,16 @@ def test_errors_pass_between_processes(kind):
     assert type(again) is kind
     assert str(again) == str(error) == "a/file: is gone. Look for it"
     assert isinstance(again, OSError)
+
+
+def test_a_digest_follows_links_and_does_without_those_that_lead_nowhere(tmp_path):
+    for name, content in (("one", b"a"), ("two", b"ab")):
+        (tmp_path / name / "train").mkdir(parents=True)
+        (tmp_path / name / "train" / "x.png").write_bytes(content)
+        (tmp_path / f"link-{name}").mkdir()
+        (tmp_path / f"link-{name}" / "train").symlink_to(tmp_path / name / "train")
+    links = [digest(tmp_path / f"link-{name}") for name in ("one", "two")]
+    assert links == [digest(tmp_path / name) for name in ("one", "two")]
+    assert links[0] != links[1]
+    (tmp_path / "one" / "broken.png").symlink_to(tmp_path / "nowhere")
+    assert digest(tmp_path / "one") == links[0]

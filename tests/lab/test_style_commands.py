@@ -195,6 +195,56 @@ class TestStylize:
         assert "--strength" in said(run("stylize", "apply", "--help"))
 
 
+class TestNothingIsLost:
+    def test_names_of_contents_and_styles_that_run_into_each_other(self, folder: Path) -> None:
+        for name in ("sc/a.png", "sc/a-b.png", "ss/c.png", "ss/b-c.png"):
+            write_picture(photo(len(name), (40, 48)), folder / name)
+        options = ("--each", "--fast", "--weights", folder / "weights", "--levels", "1")
+        result = run("stylize", folder / "sc", folder / "ss", "-o", folder / "so", *options)
+        assert result.exit_code == 0, said(result)
+        assert len(list((folder / "so").iterdir())) == 4
+
+    @pytest.mark.parametrize("command", ["color", "stylize"])
+    def test_what_cannot_be_written_is_refused_before_the_work(
+        self, folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def work(*_: object, **__: object) -> None:
+            raise AssertionError("began to work")
+
+        monkeypatch.setattr("eigengrad.lab.style.color.transfer_colors", work)
+        monkeypatch.setattr("eigengrad.lab.style.stylize.stylize", work)
+        painting = folder / "paintings/c.png"
+        before = painting.read_bytes()
+        result = run(command, folder / "photos/a.png", painting, "-o", painting)
+        assert (result.exit_code, "this is an input" in said(result)) == (1, True), said(result)
+        assert painting.read_bytes() == before
+        glass = photo(0, (40, 48))
+        write_picture(Picture(glass.pixels, torch.full((40, 48), 0.5)), folder / "glass.png")
+        result = run(command, folder / "glass.png", painting, "-o", folder / "out.jpg")
+        assert (result.exit_code, "has no transparency" in said(result)) == (1, True), said(result)
+
+    def test_weights_that_have_changed_on_the_disk(self, folder: Path) -> None:
+        path = next((folder / "weights").glob("*.pth"))
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0x41
+        for damaged in (bytes(content), b""):
+            path.write_bytes(damaged)
+            where = ("--weights", folder / "weights", "--levels", "1,2,3")
+            result = run("stylize", folder / "photos/a.png", folder / "paintings/c.png", "-o", folder / "o.png", *where)
+            assert result.exit_code == 2, said(result)
+            assert "damaged" in said(result)
+
+    def test_a_blend_of_enormous_numbers_is_that_of_their_proportions(self, folder: Path) -> None:
+        made = []
+        for blend in ("1,1", "1e308,1e308"):
+            styles = (folder / "paintings/c.png", folder / "paintings/d.png")
+            options = ("--blend", blend, "--fast", "--weights", folder / "weights", "--levels", "1")
+            result = run("stylize", folder / "photos/a.png", *styles, "-o", folder / "o.png", *options)
+            assert result.exit_code == 0, said(result)
+            made.append((folder / "o.png").read_bytes())
+        assert made[0] == made[1]
+
+
 class TestShippedCodec:
     def test_without_weights_on_a_fresh_machine(self, folder: Path) -> None:
         """A process of its own that may not use the network."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zipfile
 from pathlib import Path
 
-__all__ = ["make_folder", "write_atomically"]
+__all__ = ["make_folder", "require_checksums", "write_atomically"]
 
 TEMPORARY = ".partial"
 
@@ -57,6 +58,20 @@ def make_folder(path: Path) -> None:
         reason = error.strerror or str(error)
         message = f"cannot create the folder {path}: {reason}. Choose one that can be written"
         raise type(error)(error.errno, message) from error
+
+
+def require_checksums(path: Path) -> None:
+    """Refuse a file of ``torch.save`` of which a part has changed: torch itself looks at no checksum.
+
+    Raises:
+        ValueError: names the part. (Files of the format before torch 1.6 have no checksums, and pass.)
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        raise ValueError(f"the checksum of its part {damaged} is wrong")
 
 
 def remove_partial(folder: Path) -> None:

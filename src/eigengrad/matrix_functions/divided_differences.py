@@ -90,9 +90,9 @@ class GivenFunction(SmoothFunction):
 
     def require_constant(self, x: Tensor) -> None:
         """Refuse a function with parameters that a derivative is wanted of: the derivatives here are those of A."""
-        if not torch.compiler.is_compiling() and _is_variable(
-            self.value(torch.ones(1, dtype=x.dtype, device=x.device))
-        ):
+        if torch.compiler.is_compiling():
+            return
+        if _is_variable(self.value(torch.ones(2, dtype=x.dtype, device=x.device))):
             raise ValueError(
                 "matrix_function: f depends on a tensor that requires a gradient, for which there is none; detach it, "
                 'or pass a rule as gradient, such as "taylor", to differentiate through f'

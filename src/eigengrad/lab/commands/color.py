@@ -50,19 +50,24 @@ def color(
     with explained():
         from ..style.batch import jobs, run
         from ..style.color import Palette, transfer_colors
-        from ..style.images import read_mask, read_picture, write_picture
+        from ..style.images import read_mask, read_picture, refuse_output, write_picture
 
-        planned = jobs(content, output)
-        inputs = [path for path in (content, palette, mask, palette_mask) if path is not None]
+        others = [path for path in (palette, mask, palette_mask) if path is not None]
+        planned = jobs(content, output, others)
+        inputs = [*others, *(job.content for job in planned)]
         source = read_picture(palette)
         weights = None if palette_mask is None else read_mask(palette_mask, source.size)
-        colours = Palette.of(source, space=space, mask=weights)
+        try:
+            colours = Palette.of(source, space=space, mask=weights)
+        except ValueError as error:
+            raise ValueError(f"{palette}: {error}") from error
 
         def work(job: Job) -> None:
             picture = read_picture(job.content)
+            refuse_output(job.output, inputs, transparent=picture.alpha is not None)
             where = None if mask is None else read_mask(mask, picture.size)
             result = transfer_colors(picture, colours, strength=strength, mask=where)
-            write_picture(result, job.output, inputs=[*inputs, job.content])
+            write_picture(result, job.output, inputs=inputs)
             say(f"{job.content} → {job.output}")
 
         failed = run(work, planned, complain)

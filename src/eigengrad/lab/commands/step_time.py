@@ -18,6 +18,7 @@ def step_time(task: Task, engine: Engine, steps: int = 4) -> tuple[float, str]:
 
     The shortest of a few: the first ones allocate and compile.
     """
+    from ...errors import LinAlgError
     from ..training.health import TrainingFailedError
 
     engine.prepare(task)
@@ -29,5 +30,7 @@ def step_time(task: Task, engine: Engine, steps: int = 4) -> tuple[float, str]:
         except TrainingFailedError as error:
             failure = error.failure
             trouble = f" Beware: one of {steps} steps failed ({failure.reason}: {failure.where})."
+        except LinAlgError as error:
+            trouble = f" Beware: one of {steps} steps failed ({error})."
         times.append(time.perf_counter() - start)
     return min(times), trouble

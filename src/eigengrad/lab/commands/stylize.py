@@ -118,8 +118,8 @@ def apply(
     ```
     """
     with explained():
-        from ..style.batch import distinct_names, jobs, run
-        from ..style.images import read_mask, read_picture, write_picture
+        from ..style.batch import distinct_names, jobs, paired_names, run
+        from ..style.images import read_mask, read_picture, refuse_output, write_picture
         from ..style.stylize import stylize as transfer
         from ..style.weights import SHIPPED, load_codec
 
@@ -130,7 +130,9 @@ def apply(
         masks = list(mask or [])
         if masks and len(masks) != len(paths):
             raise ValueError(f"--mask: expected one for each of the {len(paths)} styles; got {len(masks)}")
-        planned = jobs(content, output / content.with_suffix(".png").name if each and not content.is_dir() else output)
+        inputs = [*paths, *masks]
+        target = output / content.with_suffix(".png").name if each and not content.is_dir() else output
+        planned = jobs(content, target, inputs)
         found: list[tuple[int, Style]] = []
         broken = 0
         for index, path in enumerate(paths):
@@ -143,7 +145,8 @@ def apply(
                 broken += 1
         if not found:
             raise ValueError("none of the styles can be used")
-        inputs, names = [content, *paths, *masks], distinct_names(paths)
+        protected, names = [*inputs, *(job.content for job in planned)], distinct_names(paths)
+        pairs = paired_names([job.output.stem for job in planned], names)
 
         def work(job: Job) -> None:
             start = time.perf_counter()
@@ -156,9 +159,10 @@ def apply(
             for (index, _), way in zip(found, ways, strict=False):
                 name = job.output
                 if each:
-                    name = name.with_name(f"{name.stem}-{names[index]}{name.suffix}")
+                    name = name.with_name(f"{pairs[name.stem, names[index]]}{name.suffix}")
+                refuse_output(name, protected, transparent=picture.alpha is not None)
                 result = transfer(picture, way, codec, chosen, strength=strength, tile=tile)
-                write_picture(result, name, inputs=[*inputs, job.content])
+                write_picture(result, name, inputs=protected)
                 say(f"{job.content} → {name} ({duration(time.perf_counter() - start)})")
 
         failed = run(work, planned, complain)
@@ -213,7 +217,7 @@ def _shares(text: str | None, count: int) -> list[float]:
         raise ValueError(f"--blend: expected numbers with commas between them, such as 3,1; got {text!r}") from None
     if len(shares) != count or not all(0 < share < float("inf") for share in shares):
         raise ValueError(f"--blend: expected a positive number for each of the {count} styles; got {text!r}")
-    return shares
+    return [share / max(shares) for share in shares]
 
 
 def _style_files(styles: list[Path]) -> tuple[list[Path], set[Path]]:

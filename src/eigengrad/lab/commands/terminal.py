@@ -71,9 +71,9 @@ def explained(options: Collection[str] = ()) -> Iterator[None]:
         complain(_sentence(error))
         raise typer.Exit(FAILED) from None
     except RuntimeError as error:
-        from ..sweeps import SweepError  # takes a quarter of a second, which most commands do without
+        from ..sweeps import LostWorkerError, SweepError  # a quarter of a second, which most commands do without
 
-        if not isinstance(error, SweepError):
+        if not isinstance(error, LostWorkerError | SweepError):
             raise
         complain(str(error))
         raise typer.Exit(FAILED) from None

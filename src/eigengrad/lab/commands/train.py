@@ -98,7 +98,7 @@ def train(
 def _config(given: dict[str, Any]) -> Config:
     """The protocol for the data, with what was given put in."""
     from ...gradients import PowerIteration
-    from ..data import digest
+    from ..data import MANY, digest
     from ..experiments.presets import PROTOCOLS
     from ..experiments.trained import located
     from ..training import Config
@@ -112,7 +112,7 @@ def _config(given: dict[str, Any]) -> Config:
         fields.setdefault("degree", PowerIteration().steps)
     if "data_root" in fields:
         fields["data_root"] = root = located(fields["data_root"], given["data"])
-        if given["data"] == "folder" and root.exists():
+        if given["data"] in MANY and root.exists():
             fields["data_digest"] = digest(root)
     return base.replace(**fields)
 

@@ -111,6 +111,7 @@ def train(
 def _config(given: dict[str, Any]) -> TranslationConfig:
     from ..data import digest
     from ..style.translation import TranslationConfig
+    from ..style.translation.domains import test_folder
 
     for which in ("a", "b"):
         pictures = given[f"domain_{which}"]
@@ -118,7 +119,9 @@ def _config(given: dict[str, Any]) -> TranslationConfig:
             raise NotADirectoryError(f"--domain-{which}: {pictures} is not a folder; expected one with pictures")
         pictures = pictures.resolve()
         given |= {f"domain_{which}": pictures.name or "root", f"folder_{which}": str(pictures)}
-    return TranslationConfig(**given, data_digest=digest(Path(given["folder_a"]), Path(given["folder_b"])))
+    folders = [Path(given[f"folder_{which}"]) for which in ("a", "b")]
+    tests = [tested for folder in folders if (tested := test_folder(folder)) is not None]
+    return TranslationConfig(**given, data_digest=digest(*folders, *tests))
 
 
 def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_steps: int | None) -> None:
@@ -185,22 +188,24 @@ def apply(
     """
     with explained():
         from ..style.batch import jobs, run
-        from ..style.images import PictureError, read_picture, write_picture
+        from ..style.images import PictureError, read_picture, refuse_output, write_picture
         from ..style.translation.apply import load_painter
 
         painter = load_painter(checkpoint)
         painter.check(to, size)
-        planned = jobs(content, output)
         styles, broken = _styles(style)
+        planned = jobs(content, output, [path for path, _ in styles])
         if not styles:
             raise PictureError(f"{style}: no picture of the style can be read")
         turn = itertools.cycle(styles)
+        inputs = [*(job.content for job in planned), *(path for path, _ in styles)]
 
         def work(job: Job) -> None:
             picture = read_picture(job.content)
+            refuse_output(job.output, inputs, transparent=picture.alpha is not None)
             name, chosen = next(turn)
             made = painter.paint(picture, chosen, to=to, size=size)
-            write_picture(made, job.output, inputs=[job.content, name])
+            write_picture(made, job.output, inputs=inputs)
             say(f"{job.content} as {name.name} → {job.output}")
 
         failed = run(work, planned, complain)

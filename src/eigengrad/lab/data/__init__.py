@@ -25,6 +25,7 @@ from .tiny_imagenet import tiny_imagenet
 __all__ = [
     "ARCHIVES",
     "DATASETS",
+    "MANY",
     "CorruptDataError",
     "DataError",
     "Dataset",
@@ -48,6 +49,8 @@ DATASETS: dict[str, Callable[[Path | None, int | None], Dataset]] = {
     "imagenet": imagenet,
     "folder": image_folder,
 }
+#: Of these there are many under one name, so that a run is named by a digest of its files.
+MANY = frozenset({"folder", "imagenet", "tiny_imagenet"})
 
 
 def load(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..data import load
+from ..data import MANY, digest, load
 from ..report import Outcome
 from ..report.tables import conditions_text
 from ..sweeps import Grid
@@ -62,9 +62,13 @@ class TrainedExperiment(SweptExperiment):
     def grid(self, scale: str, context: Context) -> Grid:
         """Methods × dimensions × seeds."""
         chosen = self.preset(scale, context)
-        root = None if context.data_root is None else str(located(context.data_root, chosen.base.data))
+        base = chosen.base
+        if context.data_root is not None:
+            root = located(context.data_root, base.data)
+            named = base.data not in MANY or not root.exists()
+            base = base.replace(data_root=str(root), data_digest=None if named else digest(root))
         return Grid(
-            chosen.base.replace(data_root=root),
+            base,
             self.methods(scale),
             {"group_size": chosen.group_sizes},
             range(chosen.trials),

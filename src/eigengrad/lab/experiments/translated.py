@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..data import digest
 from ..report import Outcome, figures
 from ..report.tables import conditions_text
 from ..style.metrics import FeatureClassifier, Judge, find_features, load_or_fit
@@ -204,11 +205,12 @@ class TranslationExperiment(SweptExperiment):
         if context.group_sizes is not None:
             raise ValueError(f"{self.name}: got group sizes {context.group_sizes}, but its groups are the network's")
         chosen = protocol(scale)
-        root = None
+        data: dict[str, str] = {}
         if scale != "smoke" and context.data_root is not None:
-            root = str(located(context.data_root, "artworks"))
+            root = located(context.data_root, "artworks")
+            data = {"data_root": str(root), "data_digest": digest(root)}
         return [
-            chosen.base.replace(domain_b=style, data_root=root, seed=seed, **METHODS[key].fields)
+            chosen.base.replace(domain_b=style, seed=seed, **data, **METHODS[key].fields)
             for seed in range(context.trials or 1)
             for style in chosen.styles
             for key in sorted(METHODS, key=lambda key: key != "pi")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .images import PictureError, find_pictures, refuse_output
 
-__all__ = ["Job", "distinct_names", "jobs", "run"]
+__all__ = ["Job", "distinct_names", "jobs", "paired_names", "run"]
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,19 @@ class Job:
     output: Path
 
 
-def jobs(content: Path, output: Path) -> list[Job]:
+def jobs(content: Path, output: Path, inputs: Sequence[Path] = ()) -> list[Job]:
     """A picture to a file; or the pictures in a folder to files of the same name, as PNG, in another folder.
+
+    Args:
+        content: the picture or the folder.
+        output: the file or the folder.
+        inputs: other files that must not be overwritten.
 
     Raises:
         PictureError: if there is nothing to read, or an output would overwrite an input or has an unknown ending.
     """
     if not content.is_dir():
-        refuse_output(output, [content])
+        refuse_output(output, [content, *inputs])
         return [Job(content, output)]
     found = find_pictures(content)
     if not found:
@@ -35,7 +40,7 @@ def jobs(content: Path, output: Path) -> list[Job]:
         raise PictureError(f"{output}: {content} is a folder, so the output must be a folder too; this is a file")
     planned = [Job(path, output / f"{name}.png") for path, name in zip(found, distinct_names(found), strict=True)]
     for job in planned:
-        refuse_output(job.output, found)
+        refuse_output(job.output, [*found, *inputs])
     return planned
 
 
@@ -54,6 +59,21 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [f"{number}-{name}" for number, name in enumerate(whole, 1)]
+
+
+def paired_names(contents: Sequence[str], styles: Sequence[str]) -> dict[tuple[str, str], str]:
+    """A name for each content in each style, no two alike, where the names of contents and of styles are distinct.
+
+    >>> paired_names(["a", "a-b"], ["c"])
+    {('a', 'c'): 'a-c', ('a-b', 'c'): 'a-b-c'}
+    >>> list(paired_names(["a", "a-b"], ["c", "b-c"]).values())
+    ['a-1-c', 'a-2-b-c', 'a-b-1-c', 'a-b-2-b-c']
+    """
+    pairs = [(content, style) for content in contents for style in styles]
+    names = [f"{content}-{style}" for content, style in pairs]
+    if len(set(names)) < len(names):
+        names = [f"{content}-{styles.index(style) + 1}-{style}" for content, style in pairs]
+    return dict(zip(pairs, names, strict=True))
 
 
 def run(work: Callable[[Job], None], planned: Sequence[Job], complain: Callable[[str], None]) -> int:

@@ -80,7 +80,11 @@ class Family:
             raise ValueError(f"unknown entries {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
         try:
             family = cls(**{**entries, "blocks": tuple(int(count) for count in entries["blocks"])})
-            family.encoder.format(level=1), family.decoder.format(level=1), family.names.format(block=1, index=1)
+            for text in (family.encoder, family.decoder, family.encoder_prefix, family.decoder_prefix):
+                text.format(level=1)
+            family.names.format(block=1, index=1)
+            if not isinstance(family.rectified_output, bool):
+                raise ValueError(f"rectified_output is true or false, not {family.rectified_output!r}")
             if family.resampling not in ("pool", "fold"):
                 raise ValueError(f"resampling is 'pool' or 'fold', not {family.resampling!r}")
             if not isinstance(family.shifts, int) or family.shifts < 1:

@@ -188,6 +188,8 @@ class _Naming:
             reason = "this is a folder, not a picture"
         elif isinstance(error, PermissionError):
             reason = "no permission to read it"
+        elif isinstance(error, Image.DecompressionBombError):
+            reason = f"it has more pixels than Pillow reads without being asked twice ({error})"
         elif isinstance(error, UnidentifiedImageError):
             reason = "this is no image, or a damaged one"
         else:  # Pillow's decoders raise whatever the damage leads to: OSError, SyntaxError, struct.error, ...

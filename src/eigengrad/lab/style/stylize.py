@@ -26,6 +26,7 @@ __all__ = ["Style", "UnfitPictureError", "stylize"]
 PIECE = 1 << 16  # positions whose products are summed in float32
 EPS = 1e-7  # of the average variance of a channel: in directions with less than this there is nothing to whiten
 TILE = 1024
+_SOON = 4.0  # times the share of all styles in a place is the share of what was decoded there
 MINIMUM = 64  # pixels, below which a covariance says nothing
 
 
@@ -147,7 +148,10 @@ def stylize(
             progress(number)
     colours = image.flatten(1)
     curve = GamutCurve.fit(colours, None if content.alpha is None else content.alpha.flatten())
-    return content.with_pixels(curve(colours).view_as(image))
+    made = curve(colours).view_as(image)
+    if shares.ndim > 1:  # what no mask covers has only been decoded, and was better before
+        made = torch.lerp(content.pixels, made, (_SOON * shares.sum(0)).clamp(max=1).to(made))
+    return content.with_pixels(made)
 
 
 def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ..files import require_checksums
 from .codec import Chain, Codec, Family, Level, Step
 
 __all__ = ["FAMILIES", "SHIPPED", "WeightsError", "load_codec"]
@@ -138,9 +139,11 @@ def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path
 def _read(path: Path) -> dict[str, Tensor]:
     """The tensors of a file."""
     try:
+        require_checksums(path)
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file raises depends on where it is damaged
-        raise WeightsError(f"{path}: damaged, or no file of weights ({str(error).splitlines()[0]})") from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(f"{path}: damaged, or no file of weights ({reason})") from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise WeightsError(f"{path}: expected a state dict, from names to tensors; got {type(state).__name__}")
     if bad := [name for name, value in state.items() if not bool(torch.isfinite(value).all())]:

@@ -17,9 +17,9 @@ from .board import Board
 from .grid import Grid
 from .local import run_locally
 from .ray import run_on_ray
-from .run import Backend, Run, SweepError
+from .run import Backend, LostWorkerError, Run, SweepError
 
-__all__ = ["BACKENDS", "Grid", "SweepError", "sweep"]
+__all__ = ["BACKENDS", "Grid", "LostWorkerError", "SweepError", "sweep"]
 
 #: Who carries out runs, by name.
 BACKENDS: dict[str, Backend] = {"local": run_locally, "ray": run_on_ray}

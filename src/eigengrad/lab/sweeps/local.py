@@ -20,7 +20,7 @@ import torch
 from ..training.environment import available_cores
 from ..training.reporter import Snapshot
 from .kinds import described
-from .run import Run, Watcher
+from .run import LostWorkerError, Run, Watcher
 
 __all__ = ["budget", "run_locally"]
 
@@ -157,7 +157,7 @@ class _Pool:
         self.workers.remove(worker)
         how = _ending(worker.process.wait())
         if not worker.ready:
-            raise RuntimeError(
+            raise LostWorkerError(
                 f"a worker process {how} before it could begin. The end of {self.log}:\n{_tail(self.log)}"
             )
         if worker.run is not None:

@@ -58,6 +58,10 @@ class Backend(Protocol):
         """Carry them out."""
 
 
+class LostWorkerError(RuntimeError):
+    """A process that should carry out runs has died before it began."""
+
+
 class SweepError(RuntimeError):
     """Some runs have no result because their process died. The others have theirs.
 

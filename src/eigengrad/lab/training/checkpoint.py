@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import warnings
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..files import write_atomically
+from ..files import require_checksums, write_atomically
 from .settings import Settings
 
 __all__ = ["CheckpointError", "Checkpoints", "explain_differences", "save_tensors"]
@@ -82,10 +81,7 @@ def save_tensors(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with zipfile.ZipFile(path) as archive:  # torch checks no checksums
-        damaged = archive.testzip()
-    if damaged:
-        raise ValueError(f"the checksum of its part {damaged} is wrong")
+    require_checksums(path)
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     if state.get("format") != _FORMAT:
         raise ValueError(f"its format is {state.get('format')!r}; expected {_FORMAT}")

@@ -44,6 +44,8 @@ class Settings:
         if isinstance(self.data_root, Path):
             object.__setattr__(self, "data_root", str(self.data_root))
         self._integer("seed", minimum=0)
+        if self.seed >= 2**63:
+            raise ValueError(f"{type(self).__name__}: seed must be below 2**63; got {self.seed}")
         if self.precision not in PRECISIONS:
             raise unknown_choice("precision", self.precision, PRECISIONS)
         if self.threads is not None:

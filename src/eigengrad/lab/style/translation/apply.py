@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
 from ....errors import unknown_choice
+from ...files import require_checksums
 from ..images import Picture
 from .config import TranslationConfig
 from .translator import Translator
@@ -99,6 +100,7 @@ def load_painter(checkpoint: Path) -> Painter:
     elif not checkpoint.exists():
         raise FileNotFoundError(f"checkpoint: {checkpoint} does not exist; expected the folder of a run")
     try:
+        require_checksums(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         config = TranslationConfig.from_dict(content["settings"])
         translator = Translator(config)

@@ -111,6 +111,11 @@ class TranslationConfig(Settings):
                 f"{name}: image_size must be at least {least} for {self.critic_scales} scales of discriminators; "
                 f"got {self.image_size}"
             )
+        if self.image_size < 8 << self.style_reductions:
+            raise ValueError(
+                f"{name}: style_reductions must leave 8 positions of an image_size of {self.image_size}; "
+                f"got {self.style_reductions}"
+            )
         counted = ("iterations", "decay_from", "decay_every") if self.decay_from < self.iterations else ("iterations",)
         for field in counted:
             if getattr(self, field) % self.evaluate_every:

@@ -111,6 +111,12 @@ def load_domains(config: TranslationConfig) -> tuple[Domain, Domain]:
     return loaded[0], loaded[1]
 
 
+def test_folder(folder: Path) -> Path | None:
+    """The pictures to test with that belong to those of …/train/NAME: …/test/NAME, if it is there."""
+    beside = folder.parent.parent / "test" / folder.name
+    return beside if folder.parent.name == "train" and beside.is_dir() else None
+
+
 def read_folder(folder: Path, size: int) -> list[Tensor]:
     """The pictures in a folder, in the order of their names."""
     if not folder.is_dir():
@@ -149,8 +155,8 @@ def _load(name: str, folder: str | None, config: TranslationConfig) -> Domain:
         return Domain(name, images[:training], images[training:])
     place = Path(folder) if folder is not None else Path(config.data_root or "") / "train" / name
     images = read_folder(place, size)
-    beside = place.parent.parent / "test" / place.name
-    if place.parent.name == "train" and beside.is_dir():
+    beside = test_folder(place)
+    if beside is not None:
         return Domain(name, images, read_folder(beside, size))
     if len(images) < 2:
         raise CorruptDataError(place, "has only one picture; expected at least two, as one is kept for testing")
