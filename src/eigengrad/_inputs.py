@@ -125,7 +125,8 @@ def nothing_between(A: object) -> bool:
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and not transforming()
-        and not recorded()
+        and not _tracing()
+        and not _modes()  # whether they record is asked later
         and forward_ad._current_level < 0
     )
 
