@@ -73,6 +73,7 @@ def test_an_unknown_name_lists_the_choices(field):
         ("batch_size", -1, ValueError),
         ("seed", -1, ValueError),
         ("seed", True, TypeError),
+        ("seed", 2**63, ValueError),
         ("subset", 0, ValueError),
         ("threads", 0, ValueError),
         ("lr", 0.0, ValueError),

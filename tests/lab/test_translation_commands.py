@@ -1,5 +1,8 @@
 """``eigengrad translate``, on real files."""
 
+import re
+import shutil
+
 import pytest
 import torch
 from PIL import Image
@@ -193,3 +196,31 @@ def test_apply_names_what_is_wrong(files, tmp_path):
     assert code != 0
     assert "overwritten" in text
     assert not (tmp_path / "out.png").exists()
+
+
+def test_apply_overwrites_no_picture_of_the_style(files, tmp_path):
+    """Not one whose turn it is not, either."""
+    photos, styles = draw(tmp_path / "photos", "hills", 2), tmp_path / "styles"
+    draw(styles, "strokes", 1)
+    for path in photos.iterdir():
+        shutil.copy(path, styles)
+    before = {path: path.read_bytes() for path in styles.iterdir()}
+    code, text = call("translate", "apply", photos, "--checkpoint", files / "run", "--style", styles, "-o", styles)
+    assert (code, "this is an input" in text) == (1, True), text
+    assert {path: path.read_bytes() for path in styles.iterdir()} == before
+
+
+def test_other_pictures_to_test_with_are_another_run(tmp_path):
+    folders = []
+    for which, kind in (("a", "hills"), ("b", "strokes")):
+        folders += [f"--domain-{which}", draw(tmp_path / "train" / kind, kind, 3)]
+        draw(tmp_path / "test" / kind, kind, 2)
+    plan = ("translate", "train", *folders, *TINY, "--dry-run")
+    first, again = call(*plan), call(*plan)
+    assert runs(first[1]) == runs(again[1])
+    draw(tmp_path / "test" / "hills", "hills", 3)
+    assert runs(call(*plan)[1]) != runs(first[1])
+
+
+def runs(text):
+    return re.findall(r"results/runs/\S+", text)

@@ -148,6 +148,7 @@ def test_judges_are_right_at_no_loss():
         ({"image_size": 32}, "image_size must be at least 64 for 3 scales of discriminators; got 32"),
         ({"evaluate_every": 300}, "evaluate_every must divide iterations, decay_from, decay_every; got 300"),
         ({"evaluate_every": 7, "iterations": 60}, "evaluate_every must divide iterations; got 7"),
+        ({"style_reductions": 9}, "style_reductions must leave 8 positions of an image_size of 216; got 9"),
         ({"domain_a": "a/b"}, "domain_a must be a name"),
         ({"lr": 0}, "lr must be"),
     ],
