@@ -135,7 +135,17 @@ def test_a_worker_takes_parts_too():
 
 def test_who_gets_no_part_reads_nothing():
     """A worker may come so late that the memory is gone: nothing is at the addresses here."""
-    from eigengrad.kernels import channel_mixing, coloring, eigh, matrix_roots, moments, pullbacks, pullbacks_alone
+    from eigengrad.kernels import (
+        channel_vectors,
+        coloring,
+        eigh,
+        matrix_roots,
+        pullbacks,
+        pullbacks_alone,
+        rotated_lanes,
+        straight,
+        tiled,
+    )
 
     gone, count = 16, 8
     exhausted = array("q", (count, 1, 0))
@@ -152,8 +162,9 @@ def test_who_gets_no_part_reads_nothing():
     assert coloring.transfers(number, gone, 1.0, 4, gone, 0, count, 4, ledger) == 0
     assert coloring.transfer_gradients(number, *[gone] * 4, 0.1, 1.0, 4, gone, 0, count, 4, ledger) == 0
     shape = 64, 8, 64, 0, 4
-    assert moments.moments(number, gone, gone, gone, *shape, gone, 0, count, 1, 64, 1, ledger) == 0
-    assert channel_mixing.mix(number, gone, 0, gone, *shape, gone, gone, gone, 0, count, 64, 1, 0, ledger) == 0
+    for way in (channel_vectors, rotated_lanes, straight, tiled):
+        assert way.moments(number, gone, gone, gone, *shape, gone, 0, count, 1, 64, 1, ledger) == 0
+        assert way.mix(number, gone, 0, gone, *shape, gone, gone, gone, 0, count, 64, 1, 0, ledger) == 0
 
 
 @pytest.mark.usefixtures("two_threads")

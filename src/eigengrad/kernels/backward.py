@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._inputs import matmul
 from . import Function, Rule, kernel, threads
+from .templates import template
 
 if TYPE_CHECKING:
     from .compiled import Entry
@@ -41,7 +42,7 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
     if not by_rows:
         gV = gV.mT.contiguous()
     V = _by_columns(V, plan)
-    gA = V.new_empty_strided(V.shape, plan.rows)
+    gA = torch.empty_like(plan.result)
     plan.run((V.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()), options)
     return gA
 
@@ -52,7 +53,7 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
     if plan is None:
         return None
     L, V, G = L.contiguous(), _by_columns(V, plan), G.contiguous().resolve_neg()
-    gA = V.new_empty_strided(V.shape, plan.rows)
+    gA = torch.empty_like(plan.result)
     plan.run((V.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()), (plan.n, function.value))
     return gA
 
@@ -63,8 +64,8 @@ class _Plan(NamedTuple):
     n: int
     batch: int
     complete: bool  # the kernel does all of it; or else what is between products
-    rows: tuple[int, ...]  # strides of matrices whose rows are contiguous,
-    columns: tuple[int, ...]  # or whose columns are
+    result: Tensor  # a template
+    columns: tuple[int, ...]  # strides of matrices whose columns are contiguous
     kernel: Entry
     unit: int  # it takes so many matrices at a time
     microseconds: float  # that it takes alone, about
@@ -95,10 +96,9 @@ def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
         module, name, time = "pullbacks_alone", f"{what}_alone", 3 + (8e-5 if rule else 1.1e-4) * n**3
     else:
         module, name, time = "pullbacks_alone", "fill_bracket", 2e-3 * n**2
-    rows = torch.empty(shape, device="meta").stride()
-    columns = (*rows[:-2], 1, n)
-    run = kernel(module, name, dtype)
-    return _Plan(n, batch, complete, rows, columns, run, unit, -(-batch // unit) * time)
+    result, run = template(shape, dtype), kernel(module, name, dtype)
+    columns = (*result.stride()[:-2], 1, n)
+    return _Plan(n, batch, complete, result, columns, run, unit, -(-batch // unit) * time)
 
 
 def _by_columns(V: Tensor, plan: _Plan) -> Tensor:

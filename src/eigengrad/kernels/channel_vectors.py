@@ -14,26 +14,73 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import inner
+from .arrays import array_at
+from .compiled import compiled, inner
+from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
+from .parts import first_part, next_part
 from .products import add_outers
-from .vector_blocks import add_four, store_block, zero_block
+from .vector_blocks import add_four, finish_streaming, store_block, zero_block
 from .vector_memory import aligned, load, store
-from .vectors import splat, width
+from .vectors import lanes_of, splat, width
 
-__all__ = ["channels_are_vectors", "columns_of_weights", "mix_vectors", "new_rows", "sum_vectors"]
+__all__ = ["mix", "moments"]
 
 _AT_ONCE = 16  # points that are taken at a time, at most
 
 
-@inner
-def channels_are_vectors(lanes: Any, d: int, fast: int) -> bool:
-    """Whether this is a way for groups of d channels."""
-    W = width(lanes)
-    return fast != 0 and W >= 4 and d % W == 0  # totals come in fours
+@compiled
+def moments(
+    number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
+    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+) -> int:  # fmt: skip
+    """See :mod:`.ways`."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, itself = lanes_of(number), left == right
+    maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
+    rows = _new_rows(lanes, length, span * d, 1 if itself else 2)
+    size, sums = totals_size(d), totals_at(totals, slabs, C, d)
+    while begin < end:
+        for slab in range(begin, end):
+            start, low, high = begin_slab(sums, slab, slabs, points, length)
+            for point in range(low, high, length):
+                count = min(length, high - point)
+                _sum_points(lanes, maps, itself, centres, C, d, point, count, span, sums, start, size, rows)
+        begin, end = next_part(ledger, last, 0)
+    return 0
+
+
+@compiled
+def mix(
+    number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
+    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
+    ledger: int,
+) -> int:  # fmt: skip
+    """See :mod:`.ways`."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, maps = lanes_of(number), 2 if second_map else 1
+    inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
+    y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C)
+    columns = _columns_of_weights(lanes, array_at(lanes, weights, C * maps * d), C, d, maps)
+    rows = _new_rows(lanes, length, span * d, maps)
+    while begin < end:
+        for tile in range(begin, end):
+            point = tile * length
+            count = min(length, points - point)
+            _mix_points(
+                lanes, inputs, maps, centres, C, d, point, count, span, columns, shifts, y, rows, streaming != 0
+            )
+        if streaming:
+            finish_streaming()
+        begin, end = next_part(ledger, last, 0)
+    return 0
 
 
 @inner
-def new_rows(lanes: Any, length: int, channels: int, maps: int) -> Any:
+def _new_rows(lanes: Any, length: int, channels: int, maps: int) -> Any:
     """Room for some channels at ``length`` points, a row a point, of as many maps, and for 16 vectors more."""
     return aligned(lanes, maps * (length + _AT_ONCE) * channels + _AT_ONCE * width(lanes))
 
@@ -54,8 +101,8 @@ def _copy_rows(
 
 
 @inner
-def columns_of_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
-    """The columns of M for every group and map, from weights as :func:`.channel_mixing.mix` gets them."""
+def _columns_of_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
+    """The columns of M for every group and map, from weights as :func:`mix` gets them."""
     columns = aligned(lanes, C * d * maps)
     for c in range(C):
         i = c % d
@@ -66,11 +113,11 @@ def columns_of_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> An
 
 
 @inner
-def mix_vectors(
+def _mix_points(
     lanes: Any, inputs: Any, maps: int, centres: Any, C: int, d: int, first: int, count: int, span: int, weights: Any,
     offsets: Any, y: Any, rows: Any, streaming: bool,
 ) -> None:  # fmt: skip
-    """y = M x + c, of one map or two, at the points ``first`` to ``first + count``; see :func:`.channel_mixing.mix`.
+    """y = M x + c, of one map or two, at the points ``first`` to ``first + count``; see :func:`mix`.
 
     ``span`` groups at a time.
     """
@@ -114,7 +161,7 @@ def mix_vectors(
 
 
 @inner
-def sum_vectors(
+def _sum_points(
     lanes: Any, maps: Any, itself: bool, centres: Any, C: int, d: int, first: int, count: int, span: int, totals: Any,
     start: int, size: int, rows: Any,
 ) -> None:  # fmt: skip

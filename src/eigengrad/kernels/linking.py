@@ -1,7 +1,8 @@
-"""Functions that only kernels call: linked into them, and never turned into machine code by themselves.
+"""Functions that only kernels call: linked into them as they are, to be optimised there with everything else.
 
-numba makes every function ready to be called from Python, for which nobody asks here. To leave that out takes a fifth
-off the time that a large kernel takes to compile, and changes nothing in what comes out.
+numba optimises every function and makes it ready to be called from Python, for which nobody asks here, and optimises it
+again wherever it is linked. To leave that out takes a third off the time that a large kernel takes to compile, and
+the machine code that comes out is as fast.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ class _NoEnvironment:
 
 
 class _LinkedLibrary(JITCodeLibrary):
-    """Code in LLVM's language, optimised, for others to link."""
+    """Code in LLVM's language for others to link."""
 
     codegen = _NoEnvironment()
+
+    def _optimize_final_module(self) -> None: ...
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()

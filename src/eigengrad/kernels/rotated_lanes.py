@@ -18,19 +18,64 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .compiled import inner
-from .vector_blocks import _vectors, store_block, zero_block
+from .arrays import array_at
+from .compiled import compiled, inner
+from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
+from .parts import first_part, next_part
+from .vector_blocks import _vectors, finish_streaming, store_block, zero_block
 from .vector_memory import _load, aligned, load, store
-from .vectors import splat, width
+from .vectors import lanes_of, splat, width
 
-__all__ = ["mix_in_lanes", "rotated_weights", "sum_in_lanes", "total_places", "within_lanes"]
+__all__ = ["mix", "moments"]
 
 
-@inner
-def within_lanes(lanes: Any, d: int, C: int, points: int, fast: int) -> bool:
-    """Whether this is the way for groups of d of C channels."""
-    W = width(lanes)
-    return fast != 0 and (d == 4 or d == 8) and d <= W and C % W == 0 and points >= 4
+@compiled
+def moments(
+    number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
+    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+) -> int:  # fmt: skip
+    """See :mod:`.ways`."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes = lanes_of(number)
+    maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
+    left_centre = centres[0] if left == right else centres[1]
+    size, sums = totals_size(d), totals_at(totals, slabs, C, d)
+    places = _total_places(lanes, d, size)
+    while begin < end:
+        for slab in range(begin, end):
+            start, low, high = begin_slab(sums, slab, slabs, points, length)
+            for point in range(low, high, length):
+                count = min(length, high - point)
+                _sum_points(lanes, maps, left_centre, centres[0], C, d, point, count, sums, start, size, places)
+        begin, end = next_part(ledger, last, 0)
+    return 0
+
+
+@compiled
+def mix(
+    number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
+    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
+    ledger: int,
+) -> int:  # fmt: skip
+    """See :mod:`.ways`."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, maps = lanes_of(number), 2 if second_map else 1
+    inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
+    y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C)
+    rotated = _rotated_weights(lanes, array_at(lanes, weights, C * maps * d), C, d, maps)
+    while begin < end:
+        for tile in range(begin, end):
+            point = tile * length
+            count = min(length, points - point)
+            _mix_points(lanes, inputs, maps, centres, C, d, point, count, rotated, shifts, y, streaming != 0)
+        if streaming:
+            finish_streaming()
+        begin, end = next_part(ledger, last, 0)
+    return 0
 
 
 def _rotated(builder: Any, vector: Any, x: Any, size: int, k: int) -> Any:
@@ -87,8 +132,8 @@ def _add_rotated_products(
 
 
 @inner
-def rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
-    """The D_k, k by k for every vector of channels and map, from weights as :func:`.channel_mixing.mix` gets them."""
+def _rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
+    """The D_k, k by k for every vector of channels and map, from weights as :func:`mix` gets them."""
     W = width(lanes)
     rotated = aligned(lanes, C * d * maps)
     for c in range(C):
@@ -102,11 +147,11 @@ def rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
 
 
 @inner
-def mix_in_lanes(
+def _mix_points(
     lanes: Any, inputs: Any, maps: int, centres: Any, C: int, d: int, first: int, count: int, weights: Any,
     offsets: Any, y: Any, streaming: bool,
 ) -> None:  # fmt: skip
-    """y = M x + c, of one map or two, at the points ``first`` to ``first + count``; see :func:`.channel_mixing.mix`.
+    """y = M x + c, of one map or two, at the points ``first`` to ``first + count``; see :func:`mix`.
 
     Four points at a time: the last four may overlap those before, of another tile even, and give the same once more.
     """
@@ -128,8 +173,8 @@ def mix_in_lanes(
 
 
 @inner
-def total_places(lanes: Any, d: int, size: int) -> Any:
-    """Where the totals of :mod:`.moments` have Σ l_i r_(i+k), k by k for the lanes of a vector, and then Σ l_i."""
+def _total_places(lanes: Any, d: int, size: int) -> Any:
+    """Where the totals have Σ l_i r_(i+k), k by k for the lanes of a vector, and then Σ l_i."""
     W, blocks = width(lanes), d // 4
     places = np.empty((d + 1) * W, np.int64)
     for lane in range(W):
@@ -142,7 +187,7 @@ def total_places(lanes: Any, d: int, size: int) -> Any:
 
 
 @inner
-def sum_in_lanes(
+def _sum_points(
     lanes: Any, maps: Any, left_centre: Any, right_centre: Any, C: int, d: int, first: int, count: int, totals: Any,
     start: int, size: int, places: Any,
 ) -> None:  # fmt: skip

@@ -1,9 +1,8 @@
 """Tiles of feature maps: some channels by some points, a row a channel, copied to where the first caches can hold them.
 
-A map (N, C, *spatial) has m = N·P points, P of them a sample. In memory its channels are either slow (NCHW: a row of P
-numbers for each sample and channel) or fast (channels_last: C numbers for each point). A tile is the same for both, so
-what is computed on tiles is written once: points along the vectors, rows at given places, a constant subtracted from
-each channel on the way. Where channels are fast, W×W blocks are transposed in registers.
+A tile is the same whether channels are slow or fast (see :mod:`.feature_maps`), so what is computed on tiles is
+written once: points along the vectors, rows at given places, a constant subtracted from each channel on the way. Where
+channels are fast, W×W blocks are transposed in registers.
 
 A map is described by ``shape`` = (channels, P, whether channels are fast).
 """
@@ -14,29 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import rounded, zeros
+from .arrays import rounded
 from .compiled import inner
 from .prefetch import fetch
 from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
 from .vector_memory import aligned, broadcast, load, store
 from .vectors import splat, width
 
-__all__ = ["STRAIGHT", "centre_of", "channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
+__all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
 
-#: The largest d whose groups are read where they are, without a tile, if channels are slow and samples whole vectors:
-#: writing a tile takes longer than subtracting the centre again each of the d/4 times that a row is read.
-STRAIGHT = 16
 #: The bytes of a map from which its next tile is fetched while one is worked on: smaller ones are in a cache anyway.
 _FAR = 1 << 22
-
-
-@inner
-def centre_of(lanes: Any, mean: Any) -> Any:
-    """A mean in double precision, rounded to the type of the lanes: what is subtracted from a map."""
-    centre = zeros(lanes, mean.size)
-    for c in range(mean.size):
-        centre[c] = mean[c]
-    return centre
 
 
 @inner

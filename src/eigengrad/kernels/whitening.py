@@ -1,7 +1,7 @@
 """The algebra of whitening in d × d matrices: what happens between the passes over the feature maps.
 
-From totals (see :mod:`.moments`) to mean and covariance; from its eigenpairs to S = (M + εI)^(−½) and back through it,
-by divided differences; and from these to the weights of :mod:`.channel_mixing`. In torch operations this is some fifty
+From totals (see :mod:`.ways`) to mean and covariance; from its eigenpairs to S = (M + εI)^(−½) and back through it,
+by divided differences; and from these to the weights of ``mix`` there. In torch operations this is some fifty
 calls, more than the passes themselves take for a small map. There is one product (:mod:`.products`) for S, and four for
 its gradient.
 
@@ -17,8 +17,8 @@ import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
 from .compiled import compiled, inner
+from .feature_maps import totals_size
 from .matrix_roots import pull_through_root, roots
-from .moments import totals_size
 from .products import copy_matrix, padded_rows
 from .vectors import lanes_of, width
 

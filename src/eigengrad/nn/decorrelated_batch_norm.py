@@ -39,8 +39,8 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
     ) -> None:
         self.whitening = whitening
         self.gradient = gradient
-        # Refuses a name that does not exist now rather than at the first batch.
-        whitening_matrix(torch.eye(1), whitening=whitening, gradient=gradient)
+        # Refuses a name that does not exist now rather than at the first batch. No matrix: nothing to compile for.
+        whitening_matrix(torch.empty(0, 1, 1), whitening=whitening, gradient=gradient)
         super().__init__(
             num_features,
             eps,

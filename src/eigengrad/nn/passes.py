@@ -19,6 +19,8 @@ from torch import Tensor
 
 from .. import kernels
 from ..kernels import huge_pages, threads
+from ..kernels.templates import template
+from ..kernels.ways import way_through
 from .layout import Layout, channels_fast, memory_format
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def _vector_bytes() -> int:
 
 
 class KernelPasses:
-    """In compiled kernels: :mod:`eigengrad.kernels.moments`, ``channel_mixing`` and ``whitening``.
+    """In compiled kernels: one of the :mod:`eigengrad.kernels.ways`, and ``whitening`` between the passes.
 
     Means are float64; what is subtracted from the points is their rounded value, and the rest goes into the offsets.
     How the points are cut for sums depends on the shape alone, so results do not depend on the number of threads.
@@ -140,26 +142,33 @@ class KernelPasses:
         tile = self.span * rows * size  # bytes for one point
         self.summed = _length(self.points, (1 << 17) // tile, 256)
         self.mixed = _length(self.points, (1 << 16) // tile, 64)
-        within_a_vector = self.d == width <= 8
-        if self.fast and self.d % width == 0 and not within_a_vector:  # see kernels.channel_vectors: rows of points,
-            self.summed = self.mixed = 128  # so few that they are still in a cache when they are read again
+        self.way = way_through(self.points, channels, positions, self.fast, self.d, width)
+        if self.way == "channel_vectors":
+            self.summed = self.mixed = 128  # so few points that they are still in a cache when they are read again
         whole = not self.fast and positions % width == 0 and self.d == rows
         self.tiles = shape[0] * -(-positions // self.mixed) if whole else -(-self.points // self.mixed)
         streamable = whole or (self.fast and channels % width == 0 and self.span * self.d % width == 0)
         self.streamed = streamable and self.points * channels * size >= self._STREAMED
-        self.weights, self.offsets = groups * rows * rows, groups * rows
         blocks = rows // 4
-        self.totals = groups * (blocks + 1) * blocks * 16
+        totals = groups * (blocks + 1) * blocks * 16
         work = self.points * channels * (self.d + 16) >> 21
-        fits = max(4, self._TOTALS // self.totals)
+        fits = max(4, self._TOTALS // totals)
         self.slabs = max(1, min(self._SLABS, work, fits, -(-self.points // self.summed)))
+        weights, offsets = groups * rows * rows, groups * rows
+        self.weight_bytes = weights * size
+        # Templates of what is of one size every time.
+        self.doubles, self.channels = template([channels], torch.float64), template([channels], dtype)
+        self.matrices = template([groups, self.d, self.d], dtype)
+        self.totals = template([self.slabs, totals], torch.float64)
+        self.forward_weights = template([weights + offsets], dtype)
+        self.backward_weights = template([2 * weights + offsets], dtype)
 
     def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (C,) in float64, the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
         C = self.groups * self.d
-        mean, rounded = x.new_empty(C, dtype=torch.float64), x.new_empty(C)
-        cov = x.new_empty(self.groups, self.d, self.d) if cov is None else cov
-        self._kernel("moments", "pivots")(x.data_ptr(), *self.shape[:4], mean.data_ptr())
+        mean, rounded = torch.empty_like(self.doubles), torch.empty_like(self.channels)
+        cov = torch.empty_like(self.matrices) if cov is None else cov
+        self._kernel("feature_maps", "pivots")(x.data_ptr(), *self.shape[:4], mean.data_ptr())
         totals = self._sum(x, x, mean)
         self._kernel("whitening", "mean_and_covariance")(
             totals.data_ptr(), self.slabs, self.points, C, self.d, mean.data_ptr(), rounded.data_ptr(), cov.data_ptr()
@@ -170,9 +179,9 @@ class KernelPasses:
         self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
     ) -> tuple[Tensor, Tensor]:
         """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
-        S, rows, weight, bias = L.new_empty(V.shape), self._by_columns(V), self._plain(weight), self._plain(bias)
-        packed = L.new_empty(self.weights + self.offsets)
-        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weights * self.dtype.itemsize
+        rows, weight, bias = self._by_columns(V), self._plain(weight), self._plain(bias)
+        S, packed = torch.empty_like(self.matrices), torch.empty_like(self.forward_weights)
+        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weight_bytes
         self._kernel("whitening", "whiten_by_root")(
             L.data_ptr(), rows.data_ptr(), eps, _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
             S.data_ptr(), weights, offsets,
@@ -182,8 +191,8 @@ class KernelPasses:
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
         S, weight, bias = S.contiguous(), self._plain(weight), self._plain(bias)
-        packed = S.new_empty(self.weights + self.offsets)
-        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weights * self.dtype.itemsize
+        packed = torch.empty_like(self.forward_weights)
+        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weight_bytes
         self._kernel("whitening", "forward_weights")(
             S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d, weights, offsets
         )
@@ -193,7 +202,7 @@ class KernelPasses:
         """(groups, d, d), (C,) and (C,)."""
         C, S = self.groups * self.d, S.contiguous()
         totals = self._sum(dy.contiguous(memory_format=memory_format(x)), x, mean)
-        G, sums, slopes = torch.empty_like(S), S.new_empty(C), S.new_empty(C)
+        G, sums, slopes = torch.empty_like(S), torch.empty_like(self.channels), torch.empty_like(self.channels)
         self._kernel("whitening", "products_and_sums")(
             totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
             sums.data_ptr(), slopes.data_ptr(),
@@ -206,15 +215,12 @@ class KernelPasses:
         """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
         dy, rows, weight = dy.contiguous(memory_format=memory_format(x)), self._by_columns(V), self._plain(weight)
         totals = self._sum(dy, x, mean)
-        C, count = self.groups * self.d, S.numel()
-        slopes, sums = S.new_empty(C), S.new_empty(C)
-        packed = S.new_empty(2 * self.weights + self.offsets + 2 * count)
-        weights, size = packed.data_ptr(), self.dtype.itemsize
-        offsets = weights + 2 * self.weights * size
-        G = offsets + self.offsets * size
+        slopes, sums = torch.empty_like(self.channels), torch.empty_like(self.channels)
+        G, gM, packed = torch.empty_like(S), torch.empty_like(S), torch.empty_like(self.backward_weights)
+        weights, offsets = packed.data_ptr(), packed.data_ptr() + 2 * self.weight_bytes
         self._kernel("whitening", "gradient_by_root")(
             totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), _address(weight), L.data_ptr(),
-            rows.data_ptr(), eps, self.points, self.groups, self.d, G, G + count * size, sums.data_ptr(),
+            rows.data_ptr(), eps, self.points, self.groups, self.d, G.data_ptr(), gM.data_ptr(), sums.data_ptr(),
             slopes.data_ptr(), weights, offsets,
         )  # fmt: skip
         return self._mix(dy, x, mean, weights, offsets), slopes, sums
@@ -242,8 +248,8 @@ class KernelPasses:
     ) -> Tensor:
         """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
         S, gM, weight, shift = S.contiguous(), gM.contiguous(), self._plain(weight), self._plain(shift)
-        packed = S.new_empty(2 * self.weights + self.offsets)
-        weights, offsets = packed.data_ptr(), packed.data_ptr() + 2 * self.weights * self.dtype.itemsize
+        packed = torch.empty_like(self.backward_weights)
+        weights, offsets = packed.data_ptr(), packed.data_ptr() + 2 * self.weight_bytes
         self._kernel("whitening", "backward_weights")(
             S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), _address(shift), mean.data_ptr(), m,
             self.groups, self.d, weights, offsets,
@@ -251,12 +257,12 @@ class KernelPasses:
         return self._mix(dy.contiguous(memory_format=memory_format(x)), x, mean, weights, offsets)
 
     def _sum(self, left: Tensor, right: Tensor, centre: Tensor) -> Tensor:
-        """The totals of :mod:`eigengrad.kernels.moments`, a row a slab."""
-        totals = centre.new_empty(self.slabs, self.totals)
+        """The totals of :mod:`eigengrad.kernels.feature_maps`, a row a slab."""
+        totals = torch.empty_like(self.totals)
         arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
         sizes = self.slabs, self.summed, self.span
         nanoseconds = (0.06 + 0.0125 * self.d) * (1 if left is right else 2)
-        self._run(self._kernel("moments", "moments"), arguments, self.slabs, sizes, nanoseconds)
+        self._run(self._kernel(self.way, "moments"), arguments, self.slabs, sizes, nanoseconds)
         return totals
 
     def _mix(self, first: Tensor, second: Tensor | None, centre: Tensor, weights: int, offsets: int) -> Tensor:
@@ -266,7 +272,7 @@ class KernelPasses:
         streamed = self.streamed and y.data_ptr() % _vector_bytes() == 0
         sizes = self.mixed, self.span, int(streamed)
         nanoseconds = (0.1 + 0.021 * self.d) * (1 if second is None else 2)
-        self._run(self._kernel("channel_mixing", "mix"), arguments, self.tiles, sizes, nanoseconds)
+        self._run(self._kernel(self.way, "mix"), arguments, self.tiles, sizes, nanoseconds)
         return y
 
     def _kernel(self, module: str, name: str) -> Entry:

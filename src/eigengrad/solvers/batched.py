@@ -15,6 +15,7 @@ from .. import kernels
 from .._inputs import is_concrete, real_dtype
 from ..errors import LinAlgError
 from ..kernels import threads
+from ..kernels.templates import template
 from . import lapack
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _decompose(A: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     if M.is_neg() or not place:  # views that negate what is in memory, and zeros that have none
         M = M.clone()
         place = M.data_ptr()
-    L, V = M.new_empty_strided(*values), M.new_empty_strided(*vectors)
+    L, V = torch.empty_like(values), torch.empty_like(vectors)
     if microseconds < threads.SHORT or torch.get_num_threads() == 1:
         status = kernel(place, L.data_ptr(), V.data_ptr(), 0, batch, n, 0)
     else:
@@ -88,10 +89,8 @@ class Plan(NamedTuple):
 
     n: int
     batch: int
-    # Shape and strides, because that makes a tensor sooner than the shape alone. The eigenvectors are columns that are
-    # contiguous: torch's own layout.
-    values: tuple[tuple[int, ...], tuple[int, ...]]
-    vectors: tuple[tuple[int, ...], tuple[int, ...]]
+    values: Tensor  # templates
+    vectors: Tensor  # with contiguous columns: torch's own layout
     kernel: Entry
     unit: int  # the kernel takes so many matrices at a time
     microseconds: float  # that it takes alone, about
@@ -125,10 +124,8 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
         name, microseconds = "side_by_side", side_by_side
     else:
         name, microseconds, unit = "divided", divided, 1
-    strides = _strides(shape)
-    values = tuple(shape[:-1]), (*(stride // n for stride in strides[:-2]), 1)
-    kernel = kernels.kernel("eigh", name, dtype)
-    return Plan(n, batch, values, (tuple(shape), strides), kernel, unit, microseconds)
+    values, vectors = template(shape[:-1], dtype), template(shape, dtype, _strides(shape))
+    return Plan(n, batch, values, vectors, kernels.kernel("eigh", name, dtype), unit, microseconds)
 
 
 def _strides(shape: torch.Size) -> tuple[int, ...]:

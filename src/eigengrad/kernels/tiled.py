@@ -1,11 +1,8 @@
-"""Points mapped linearly: y = M x + c within each group of channels, of one map, or of two with their products added.
+"""Any channels, any points: through tiles (:mod:`.tiles`), which have points along the vectors.
 
-Tile by tile: four rows of the result by four vectors of points in registers, for which each row of the input costs four
-loads, four broadcast weights and 16 fused operations. 2·m·C·d flops for each input map of m points and C channels in
-groups of d; bound by memory up to d ≈ 32. A large result is written past the caches: it would not stay there anyway,
-and a line that is streamed need not be read first.
-
-Weights are packed so that the inner loop walks through them: for every four rows of M, column by column.
+Within a tile 4×4 products at a time are summed in registers: 8 loads for 16 fused operations, over rows of some
+hundred points; then the lanes are added up and go to the totals, in double precision. Results are mixed four rows by
+four vectors of points: each row of the input costs four loads, four broadcast weights and 16 fused operations.
 """
 
 from __future__ import annotations
@@ -14,17 +11,99 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import array_at, doubles_at, rounded, zeros
-from .channel_vectors import channels_are_vectors, columns_of_weights, mix_vectors, new_rows
+from .arrays import array_at, rounded
 from .compiled import compiled, inner
+from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
 from .parts import first_part, next_part
-from .rotated_lanes import mix_in_lanes, rotated_weights, within_lanes
-from .tiles import STRAIGHT, centre_of, channel_places, fetch_rows, gather, new_tile, scatter, worth_fetching
-from .vector_blocks import add_weighted, block_of_rows, finish_streaming, store_block
-from .vector_memory import broadcast
+from .tiles import channel_places, fetch_rows, gather, new_tile, scatter, worth_fetching
+from .vector_blocks import (
+    add_lane_sums,
+    add_products,
+    add_rows,
+    add_weighted,
+    block_of_rows,
+    finish_streaming,
+    store_block,
+    zero_block,
+)
 from .vectors import lanes_of, splat, width
 
-__all__ = ["mix"]
+__all__ = ["mix", "moments"]
+
+
+@compiled
+def moments(
+    number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
+    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+) -> int:  # fmt: skip
+    """See :mod:`.ways`."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, shape, itself = lanes_of(number), (C, P, fast), left == right
+    maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
+    rows, stride = rounded(d, 4), length + width(lanes)
+    half = (span * rows + 1) * stride  # of the tile: first the left map's rows, then the right one's
+    tile = new_tile(lanes, span * rows, d, stride, 1 if itself else 2)
+    places = channel_places(lanes, span * d, d, rows, stride)
+    sums = totals_at(totals, slabs, C, d)
+    far = worth_fetching(maps[0], fast)
+    while begin < end:
+        for slab in range(begin, end):
+            start, low, high = begin_slab(sums, slab, slabs, points, length)
+            for point in range(low, high, length):
+                count = min(length, high - point)
+                for group in range(0, C // d, span):
+                    groups = min(span, C // d - group)
+                    for side in range(1 if itself else 2):
+                        shift = centres[0] if itself or side == 1 else centres[1]
+                        x = maps[0] if side == 0 else maps[1]
+                        gather(lanes, x, shape, point, count, group * d, groups * d, shift, tile, places, side * half)
+                    ahead: Any = np.int64(0)
+                    if far and group + span < C // d:
+                        ahead = (point // P * C + (group + span) * d) * P + point % P
+                    elif far and point + length < high:
+                        ahead = (point + length) // P * C * P + (point + length) % P
+                    for g in range(groups):
+                        place, here = g * rows * stride, start + (group + g) * totals_size(d)
+                        _add_group(
+                            lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here, maps,
+                            ahead, P,
+                        )  # fmt: skip
+        begin, end = next_part(ledger, last, 0)
+    return 0
+
+
+@inner
+def _add_group(
+    lanes: Any, tile: Any, place: int, stride: int, blocks: int, half: int, count: int, totals: Any, start: int,
+    maps: Any, ahead: int, P: int,
+) -> None:  # fmt: skip
+    """The totals of one group in one tile. Where both maps are one, ``half`` is 0.
+
+    Meanwhile the rows of the next tile, which are P apart in the maps from ``ahead`` on, if that is not 0, are fetched.
+    """
+    W = width(lanes)
+    row, done, share = 0, 0, 0
+    if ahead:  # with every block of products a share of the next tile, but rows should not alternate all the time
+        share = max(16 * W, rounded(4 * blocks * count // (blocks * (blocks if half else (blocks + 1) // 2)), W))
+    for i in range(blocks):
+        left = place + 4 * i * stride
+        block = zero_block(lanes)
+        for column in range(0, count, W):
+            block = add_rows(lanes, block, tile, left + column, stride)
+        add_lane_sums(lanes, block, totals, start + (blocks * blocks + i) * 16)
+        for j in range(0 if half else i, blocks):
+            right = place + half + 4 * j * stride
+            if ahead and row < 4 * blocks:
+                fetch_rows(maps, 2 if half else 1, ahead + row * P + done, P, 1, share)
+                done += share
+                if done >= count:
+                    row, done = row + 1, 0
+            block = zero_block(lanes)
+            for column in range(0, count, W):
+                block = add_products(lanes, block, tile, left + column, right + column, stride)
+            add_lane_sums(lanes, block, totals, start + (i * blocks + j) * 16)
 
 
 @compiled
@@ -33,13 +112,10 @@ def mix(
     weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
     ledger: int,
 ) -> int:  # fmt: skip
-    """The tiles ``first`` to ``last`` of y = M x + c, or, where there is a second map, of y = M₁ x₁ + M₂ x₂ + c.
+    """See :mod:`.ways`.
 
-    Takes addresses, and as first argument a number of the maps' type (see :mod:`.arrays`). The centre is subtracted
-    from the last map. Weights are, for every group and four of its rows, the packed columns of [M₁ M₂], both padded
-    with zeros to multiples of 4; offsets the padded c of every group. A tile has ``length`` points of ``span`` groups.
-    Where channels are slow, P is a multiple of W and d one of 4, tiles do not cross samples and go straight to the
-    result; and for small d they are not filled, the maps are read where they are.
+    Where channels are slow, P is a multiple of W and d one of 4, tiles do not cross samples, and what they give goes
+    straight to the result.
     """
     begin, end = first_part(ledger, first, last)
     if begin >= end:
@@ -47,9 +123,7 @@ def mix(
     lanes, shape, maps = lanes_of(number), (C, P, fast), 2 if second_map else 1
     W, rows = width(lanes), rounded(d, 4)
     depth, stride, whole = maps * rows, length + W, not fast and P % W == 0 and d == rows
-    straight = whole and d <= STRAIGHT
-    inputs = array_at(lanes, first_map, points * C), array_at(lanes, second_map, points * C)
-    centres = centre_of(lanes, doubles_at(centre, C)), zeros(lanes, C)
+    inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
     y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C // d * rows)
     packed = array_at(lanes, weights, C // d * rows * depth)
     # What has no place goes behind all groups, that of the second map as many rows further as its other rows are.
@@ -57,11 +131,6 @@ def mix(
     spare = new_tile(lanes, 0 if whole else span * rows, d, stride, 1)
     sources = channel_places(lanes, span * d, d, depth, stride)
     targets = channel_places(lanes, span * d, d, rows, stride)
-    lanewise = within_lanes(lanes, d, C, points, fast)
-    rotated = rotated_weights(lanes, packed, C if lanewise else 0, d, maps)
-    vectorwise = channels_are_vectors(lanes, d, fast) and not lanewise
-    columns = columns_of_weights(lanes, packed, C if vectorwise else 0, d, maps)
-    by_points = new_rows(lanes, length if vectorwise else 0, span * d, maps)
     tiles_a_sample = rounded(P, length) // length
     far = whole and worth_fetching(y, fast)
     while begin < end:
@@ -72,24 +141,8 @@ def mix(
                 sample, part = divmod(number_of_tile, tiles_a_sample)
                 point = sample * P + part * length
                 count = min(length, P - part * length)
-            if lanewise:
-                mix_in_lanes(lanes, inputs, maps, centres, C, d, point, count, rotated, shifts, y, streaming != 0)
-                continue
-            if vectorwise:
-                mix_vectors(
-                    lanes, inputs, maps, centres, C, d, point, count, span, columns, shifts, y, by_points,
-                    streaming != 0,
-                )  # fmt: skip
-                continue
             for group in range(0, C // d, span):
                 groups = min(span, C // d - group)
-                if straight:
-                    place = (point // P * C + group * d) * P + point % P
-                    _mix_straight(
-                        lanes, inputs, maps, centres, group * d, place, P, d, count, packed, group * d * depth, shifts,
-                        group * d, y, streaming != 0,
-                    )  # fmt: skip
-                    continue
                 for side in range(maps):
                     shift = centres[0] if side == maps - 1 else centres[1]
                     x = inputs[0] if side == 0 else inputs[1]
@@ -147,36 +200,3 @@ def _mix_rows(
                     narrow = add_weighted(lanes, narrow, tile, p + j * stride, zero, weights, w + 4 * j)
                 store_block(lanes, y, q, step, narrow, 1, streaming)
                 column += W
-
-
-@inner
-def _mix_straight(
-    lanes: Any, inputs: Any, maps: int, centres: Any, channel: int, place: int, P: int, d: int, count: int,
-    weights: Any, weight: int, offsets: Any, offset: int, y: Any, streaming: bool,
-) -> None:  # fmt: skip
-    """:func:`_mix_rows` without a tile: from where one or two maps have the group to where y has it, ``place``."""
-    W = width(lanes)
-    column = 0
-    while column < count:
-        wide, q = column + 3 * W < count, place + column
-        for row in range(0, d, 4):
-            w = weight + row * maps * d
-            if wide:
-                block = block_of_rows(lanes, offsets, offset + row, 4)
-                for side in range(maps):
-                    x = inputs[0] if side == 0 else inputs[1]
-                    centre = centres[0] if side == maps - 1 else centres[1]
-                    for j in range(d):
-                        shift = broadcast(lanes, centre, channel + j)
-                        block = add_weighted(lanes, block, x, q + j * P, shift, weights, w + 4 * (side * d + j))
-                store_block(lanes, y, q + row * P, P, block, 4, streaming)
-            else:
-                narrow = block_of_rows(lanes, offsets, offset + row, 1)
-                for side in range(maps):
-                    x = inputs[0] if side == 0 else inputs[1]
-                    centre = centres[0] if side == maps - 1 else centres[1]
-                    for j in range(d):
-                        shift = broadcast(lanes, centre, channel + j)
-                        narrow = add_weighted(lanes, narrow, x, q + j * P, shift, weights, w + 4 * (side * d + j))
-                store_block(lanes, y, q + row * P, P, narrow, 1, streaming)
-        column += 4 * W if wide else W

@@ -1,0 +1,144 @@
+"""Small groups of channels that are slow in memory, in samples of whole vectors: read where they are.
+
+Points lie along the vectors. 4×4 products at a time are summed in registers, over all points of a tile, or four rows
+of the result by four vectors of points: 16 fused operations for at most eight loads. The centre is subtracted each time
+that a row is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arrays import array_at, rounded
+from .compiled import compiled, inner
+from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
+from .parts import first_part, next_part
+from .vector_blocks import (
+    add_lane_sums,
+    add_shifted_products,
+    add_weighted,
+    block_of_rows,
+    finish_streaming,
+    store_block,
+    zero_block,
+)
+from .vector_memory import broadcast
+from .vectors import lanes_of, width
+
+__all__ = ["mix", "moments"]
+
+
+@compiled
+def moments(
+    number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
+    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+) -> int:  # fmt: skip
+    """See :mod:`.ways`."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, itself = lanes_of(number), left == right
+    maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
+    sums = totals_at(totals, slabs, C, d)
+    while begin < end:
+        for slab in range(begin, end):
+            start, low, high = begin_slab(sums, slab, slabs, points, length)
+            for point in range(low, high, length):
+                count = min(length, high - point)
+                for group in range(C // d):
+                    here = start + group * totals_size(d)
+                    _add_products(lanes, maps, itself, centres, P, C, d, group * d, point, count, sums, here)
+        begin, end = next_part(ledger, last, 0)
+    return 0
+
+
+@inner
+def _add_products(
+    lanes: Any, maps: Any, itself: bool, centres: Any, P: int, C: int, d: int, channel: int, first: int, count: int,
+    totals: Any, start: int,
+) -> None:  # fmt: skip
+    """Add to the totals of a group, from ``start`` on, those of the points ``first`` to ``first + count``."""
+    W, blocks = width(lanes), d // 4
+    for i in range(blocks):
+        for j in range(i if itself else 0, blocks):
+            products, sums = zero_block(lanes), zero_block(lanes)
+            left_shift = block_of_rows(lanes, centres[0] if itself else centres[1], channel + 4 * i, 1)
+            right_shift = block_of_rows(lanes, centres[0], channel + 4 * j, 1)
+            column = 0
+            while column < count:
+                sample, point = divmod(first + column, P)
+                length = min(P - point, count - column)
+                place = (sample * C + channel) * P + point
+                for k in range(place, place + length, W):
+                    products, sums = add_shifted_products(
+                        lanes, products, sums, maps[0], k + 4 * i * P, left_shift, maps[1], k + 4 * j * P, right_shift,
+                        P,
+                    )  # fmt: skip
+                column += length
+            add_lane_sums(lanes, products, totals, start + (i * blocks + j) * 16)
+            if j == i:
+                add_lane_sums(lanes, sums, totals, start + (blocks * blocks + i) * 16)
+
+
+@compiled
+def mix(
+    number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
+    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
+    ledger: int,
+) -> int:  # fmt: skip
+    """See :mod:`.ways`. Tiles do not cross samples."""
+    begin, end = first_part(ledger, first, last)
+    if begin >= end:
+        return 0
+    lanes, maps = lanes_of(number), 2 if second_map else 1
+    inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
+    y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C)
+    packed = array_at(lanes, weights, C * maps * d)
+    tiles_a_sample = rounded(P, length) // length
+    while begin < end:
+        for tile in range(begin, end):
+            sample, part = divmod(tile, tiles_a_sample)
+            count = min(length, P - part * length)
+            for channel in range(0, C, d):
+                place = (sample * C + channel) * P + part * length
+                _mix_group(
+                    lanes, inputs, maps, centres, channel, place, P, d, count, packed, channel * maps * d, shifts, y,
+                    streaming != 0,
+                )  # fmt: skip
+        if streaming:
+            finish_streaming()
+        begin, end = next_part(ledger, last, 0)
+    return 0
+
+
+@inner
+def _mix_group(
+    lanes: Any, inputs: Any, maps: int, centres: Any, channel: int, place: int, P: int, d: int, count: int,
+    weights: Any, weight: int, offsets: Any, y: Any, streaming: bool,
+) -> None:  # fmt: skip
+    """From where one or two maps have the group to where y has it, ``place``."""
+    W = width(lanes)
+    column = 0
+    while column < count:
+        wide, q = column + 3 * W < count, place + column
+        for row in range(0, d, 4):
+            w = weight + row * maps * d
+            if wide:
+                block = block_of_rows(lanes, offsets, channel + row, 4)
+                for side in range(maps):
+                    x = inputs[0] if side == 0 else inputs[1]
+                    centre = centres[0] if side == maps - 1 else centres[1]
+                    for j in range(d):
+                        shift = broadcast(lanes, centre, channel + j)
+                        block = add_weighted(lanes, block, x, q + j * P, shift, weights, w + 4 * (side * d + j))
+                store_block(lanes, y, q + row * P, P, block, 4, streaming)
+            else:
+                narrow = block_of_rows(lanes, offsets, channel + row, 1)
+                for side in range(maps):
+                    x = inputs[0] if side == 0 else inputs[1]
+                    centre = centres[0] if side == maps - 1 else centres[1]
+                    for j in range(d):
+                        shift = broadcast(lanes, centre, channel + j)
+                        narrow = add_weighted(lanes, narrow, x, q + j * P, shift, weights, w + 4 * (side * d + j))
+                store_block(lanes, y, q + row * P, P, narrow, 1, streaming)
+        column += 4 * W if wide else W
