@@ -12,7 +12,7 @@ from numba import carray
 
 from .addresses import pointer
 from .compiled import compiled, inner
-from .vector_memory import _dtype_of, aligned, store
+from .vector_memory import aligned, dtype_of, store
 from .vectors import splat, width
 
 __all__ = ["array_at", "doubles_at", "rounded", "zeros"]
@@ -21,7 +21,7 @@ __all__ = ["array_at", "doubles_at", "rounded", "zeros"]
 @inner
 def array_at(lanes: Any, address: int, count: int) -> Any:
     """The array of numbers of the lanes' type at an address."""
-    return carray(pointer(address), (count,), _dtype_of(lanes))
+    return carray(pointer(address), (count,), dtype_of(lanes))
 
 
 @inner

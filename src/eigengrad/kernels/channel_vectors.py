@@ -19,8 +19,8 @@ from .compiled import compiled, inner
 from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
 from .parts import first_part, next_part
 from .products import add_outers
-from .vector_blocks import add_four, finish_streaming, store_block, zero_block
-from .vector_memory import aligned, load, store
+from .vector_blocks import add_four, store_block, zero_block
+from .vector_memory import aligned, finish_streaming, load, store
 from .vectors import lanes_of, splat, width
 
 __all__ = ["mix", "moments"]

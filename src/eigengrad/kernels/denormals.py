@@ -9,7 +9,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .vectors import _INDEX, X86
+from .emit import INDEX
+from .vectors import X86
 
 __all__ = ["restore_denormals", "suspend_denormals"]
 
@@ -20,11 +21,11 @@ def suspend_denormals(typing_context: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not X86:
-            return ir.Constant(_INDEX, 0)
-        slot = cgutils.alloca_once(builder, _INDEX)
+            return ir.Constant(INDEX, 0)
+        slot = cgutils.alloca_once(builder, INDEX)
         _control_register(builder, "stmxcsr", slot)
         before = builder.load(slot)
-        builder.store(builder.or_(before, ir.Constant(_INDEX, 0x8040)), slot)
+        builder.store(builder.or_(before, ir.Constant(INDEX, 0x8040)), slot)
         _control_register(builder, "ldmxcsr", slot)
         return before
 
@@ -37,7 +38,7 @@ def restore_denormals(typing_context: Any, before: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if X86:
-            slot = cgutils.alloca_once(builder, _INDEX)
+            slot = cgutils.alloca_once(builder, INDEX)
             builder.store(arguments[0], slot)
             _control_register(builder, "ldmxcsr", slot)
         return context.get_dummy_value()

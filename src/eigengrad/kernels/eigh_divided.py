@@ -24,7 +24,8 @@ from .householder import PANEL, read_square, tridiagonalise
 from .reflectors import reflect
 from .secular import roots, unit_vectors
 from .sweeps import TOGETHER, diagonalise
-from .vector_memory import aligned, broadcast, load, store, transpose
+from .transposes import transpose
+from .vector_memory import aligned, broadcast, load, store
 from .vectors import fma, splat, width
 
 __all__ = ["eigh_divided"]

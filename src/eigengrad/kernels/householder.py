@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from .compiled import inner
+from .transposes import transpose
 from .vector_blocks import lane_sums
-from .vector_memory import broadcast, load, store, transpose
+from .vector_memory import broadcast, load, store
 from .vectors import absolute, fma, horizontal_sum, larger, power_of_two_inverse, splat, width
 
 __all__ = ["PANEL", "read_square", "tridiagonalise"]

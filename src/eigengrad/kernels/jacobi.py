@@ -17,7 +17,8 @@ import numpy as np
 from .compiled import inlined, inner
 from .denormals import restore_denormals, suspend_denormals
 from .lanes import interleave, normalise
-from .vector_memory import aligned, load, store, store_in_turns, transpose
+from .transposes import transpose
+from .vector_memory import aligned, load, store, store_in_turns
 from .vectors import absolute, any_lane, copy_sign, fma, reciprocal_root_rounded, select, splat, unsigned_zero, width
 
 __all__ = ["jacobi"]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .compiled import inner
-from .vector_memory import load, store, transpose
+from .transposes import transpose
+from .vector_memory import load, store
 from .vectors import absolute, any_lane, fma, larger, power_of_two_inverse, select, splat, width
 
 __all__ = ["deinterleave", "deinterleave_sorted", "interleave", "interleave_rows", "normalise"]

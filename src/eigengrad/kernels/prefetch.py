@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compiled import inner
-from .vector_memory import _address
+from .emit import address
 
 __all__ = ["fetch", "fetch_to_write"]
 
@@ -27,7 +27,7 @@ def _prefetching(write: int) -> Any:
     def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = ir.IntType(8).as_pointer()
-            place = builder.bitcast(_address(context, builder, signature.args[0], *arguments), pointer)
+            place = builder.bitcast(address(context, builder, signature.args[0], *arguments), pointer)
             numbers = [ir.Constant(_NUMBER, number) for number in (write, 2, 1)]  # 2: into the second-level cache
             kind = ir.FunctionType(ir.VoidType(), [pointer, _NUMBER, _NUMBER, _NUMBER])
             builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), [place, *numbers])

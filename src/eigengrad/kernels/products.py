@@ -14,8 +14,9 @@ from typing import Any
 
 from .arrays import rounded
 from .compiled import inlined, inner
+from .transposes import transpose
 from .vector_blocks import add_outer, store_block, zero_block
-from .vector_memory import load, store, transpose
+from .vector_memory import load, store
 from .vectors import width
 
 __all__ = ["add_outers", "copy_matrix", "multiply", "padded_rows", "transpose_in"]

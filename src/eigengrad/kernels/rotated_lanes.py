@@ -20,10 +20,11 @@ from numba.extending import intrinsic
 
 from .arrays import array_at
 from .compiled import compiled, inner
+from .emit import INDEX, load_vector, unpacked
 from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
 from .parts import first_part, next_part
-from .vector_blocks import _vectors, finish_streaming, store_block, zero_block
-from .vector_memory import _load, aligned, load, store
+from .vector_blocks import store_block, zero_block
+from .vector_memory import aligned, finish_streaming, load, store
 from .vectors import lanes_of, splat, width
 
 __all__ = ["mix", "moments"]
@@ -82,7 +83,7 @@ def _rotated(builder: Any, vector: Any, x: Any, size: int, k: int) -> Any:
     """R_k x for groups of ``size`` lanes."""
     size = min(size, vector.width)  # what does not fit is compiled, but not run
     lanes = [lane // size * size + (lane + k) % size for lane in range(vector.width)]
-    return builder.shuffle_vector(x, x, ir.Constant(ir.VectorType(ir.IntType(32), vector.width), lanes))
+    return builder.shuffle_vector(x, x, ir.Constant(ir.VectorType(INDEX, vector.width), lanes))
 
 
 @intrinsic(prefer_literal=True)
@@ -96,12 +97,12 @@ def _add_rotated(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, block_kind, map_kind, _, _, _, weights_kind, _, _ = signature.args
         _, packed, x, place, step, shift, weights, weight, _ = arguments
-        vector, rows = lanes.vector, _vectors(builder, packed)
+        vector, rows = lanes.vector, unpacked(builder, packed)
         places = [builder.add(place, builder.mul(step, ir.Constant(step.type, i))) for i in range(4)]
-        points = [builder.fsub(_load(context, builder, vector, map_kind, x, p), shift) for p in places]
+        points = [builder.fsub(load_vector(context, builder, vector, map_kind, x, p), shift) for p in places]
         for k in range(d):
             here = builder.add(weight, ir.Constant(weight.type, k * lanes.width))
-            factor = _load(context, builder, vector, weights_kind, weights, here)
+            factor = load_vector(context, builder, vector, weights_kind, weights, here)
             for i in range(4):
                 rows[i] = vector.intrinsic(builder, "fma", factor, _rotated(builder, vector, points[i], d, k), rows[i])
         return context.make_tuple(builder, block_kind, rows)
@@ -121,9 +122,9 @@ def _add_rotated_products(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, block_kind, left_kind, right_kind, _, _, _, _ = signature.args
         _, packed, left, right, place, left_shift, right_shift, _ = arguments
-        vector, entries = lanes.vector, _vectors(builder, packed)
-        x = builder.fsub(_load(context, builder, vector, left_kind, left, place), left_shift)
-        y = builder.fsub(_load(context, builder, vector, right_kind, right, place), right_shift)
+        vector, entries = lanes.vector, unpacked(builder, packed)
+        x = builder.fsub(load_vector(context, builder, vector, left_kind, left, place), left_shift)
+        y = builder.fsub(load_vector(context, builder, vector, right_kind, right, place), right_shift)
         for k in range(d):
             entries[k] = vector.intrinsic(builder, "fma", x, _rotated(builder, vector, y, d, k), entries[k])
         return context.make_tuple(builder, block_kind, entries)

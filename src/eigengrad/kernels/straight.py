@@ -18,11 +18,10 @@ from .vector_blocks import (
     add_shifted_products,
     add_weighted,
     block_of_rows,
-    finish_streaming,
     store_block,
     zero_block,
 )
-from .vector_memory import broadcast
+from .vector_memory import broadcast, finish_streaming
 from .vectors import lanes_of, width
 
 __all__ = ["mix", "moments"]

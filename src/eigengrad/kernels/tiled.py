@@ -22,10 +22,10 @@ from .vector_blocks import (
     add_rows,
     add_weighted,
     block_of_rows,
-    finish_streaming,
     store_block,
     zero_block,
 )
+from .vector_memory import finish_streaming
 from .vectors import lanes_of, splat, width
 
 __all__ = ["mix", "moments"]

@@ -16,8 +16,8 @@ import numpy as np
 from .arrays import rounded
 from .compiled import inner
 from .prefetch import fetch
-from .vector_blocks import load_part, store_part, transpose_from, transpose_onto
-from .vector_memory import aligned, broadcast, load, store
+from .transposes import transpose_from, transpose_onto
+from .vector_memory import aligned, broadcast, load, load_part, store, store_part
 from .vectors import splat, width
 
 __all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]

@@ -8,7 +8,7 @@ take ``lanes``, an empty value whose *type* carries the number type and the widt
     x = load(lanes, array, i)               # array[i : i + W]
     store(array, j, fma(x, splat(lanes, 2.0), x))
 
-Loads, stores and transposes are in :mod:`.vector_memory`.
+Loads and stores are in :mod:`.vector_memory`, transposes in :mod:`.transposes`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from numba.core import cgutils, config
 from numba.core.codegen import get_host_cpu_features
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
+
+from .emit import INDEX, in_every_lane
 
 __all__ = [
     "Lanes",
@@ -51,7 +53,6 @@ __all__ = [
 ]
 
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
-_INDEX = ir.IntType(32)
 _CONTRACT = ("contract", "nsz")
 
 
@@ -168,11 +169,6 @@ _operator(operator.or_, Mask, 2, lambda mask: mask, lambda builder, a, b: builde
 _operator(operator.invert, Mask, 1, lambda mask: mask, lambda builder, a: builder.not_(a))
 
 
-def _splat(builder: Any, kind: ir.VectorType, x: Any) -> Any:
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), x, ir.Constant(_INDEX, 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, kind.count), [0] * kind.count))
-
-
 def _vectors_of(width: Callable[[Any], int]) -> Any:
     """From a number to vectors of its type, with as many lanes as ``width`` says for it."""
 
@@ -224,7 +220,7 @@ def splat(typing_context: Any, lanes: Any, x: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = context.cast(builder, arguments[1], signature.args[1], number)
-        return _splat(builder, lanes.vector.llvm, x)
+        return in_every_lane(builder, lanes.vector.llvm, x)
 
     return lanes.vector(lanes, x), generate
 
@@ -309,10 +305,10 @@ def horizontal_sum(typing_context: Any, value: Any) -> Any:
         x, n = arguments[0], value.width
         while n > 1:
             n //= 2
-            low = ir.Constant(ir.VectorType(_INDEX, n), list(range(n)))
-            high = ir.Constant(ir.VectorType(_INDEX, n), list(range(n, 2 * n)))
+            low = ir.Constant(ir.VectorType(INDEX, n), list(range(n)))
+            high = ir.Constant(ir.VectorType(INDEX, n), list(range(n, 2 * n)))
             x = builder.fadd(builder.shuffle_vector(x, x, low), builder.shuffle_vector(x, x, high))
-        return builder.extract_element(x, ir.Constant(_INDEX, 0))
+        return builder.extract_element(x, ir.Constant(INDEX, 0))
 
     return value.dtype(value), generate
 
@@ -397,11 +393,11 @@ def _estimate(builder: Any, vector: Vector, x: Any, what: str) -> Any:
     zero, every = ir.Constant(register, [0.0] * n), ir.Constant(mask, -1)
     parts = []
     for start in range(0, vector.width, n):
-        lanes = ir.Constant(ir.VectorType(_INDEX, n), list(range(start, start + n)))
+        lanes = ir.Constant(ir.VectorType(INDEX, n), list(range(start, start + n)))
         parts.append(builder.call(function, [builder.shuffle_vector(x, x, lanes), zero, every]))
     while len(parts) > 1:
         count = 2 * parts[0].type.count
-        joined = ir.Constant(ir.VectorType(_INDEX, count), list(range(count)))
+        joined = ir.Constant(ir.VectorType(INDEX, count), list(range(count)))
         parts = [builder.shuffle_vector(a, b, joined) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
 
