@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import eigengrad
 from eigengrad.lab.cli import app, bench, compare, reproduce, sweep, train
+from eigengrad.lab.commands.terminal import explained
+from eigengrad.lab.files import DamagedFileWarning
 from eigengrad.lab.training import Result
 
 RUNNER = CliRunner()
@@ -159,6 +163,26 @@ def test_train_writes_a_result_and_does_not_repeat_it(call, tmp_path):
     assert "epochs" in text
     assert call("train", "--epochs", "1", "--subset", "200", "--out", "run", "--fresh")[0] == 0
     assert (tmp_path / "run" / "result.json").stat().st_mtime_ns > before
+
+
+def test_a_damaged_file_is_named_in_a_line(capsys):
+    with explained():
+        warnings.warn("step-7.pt is damaged; going on from step-6.pt", DamagedFileWarning, stacklevel=1)
+    assert capsys.readouterr().err == "error: step-7.pt is damaged; going on from step-6.pt\n"
+
+
+def test_a_plan_is_made_with_the_threads_of_the_run(call, monkeypatch):
+    seen = []
+
+    def watched(task, engine):
+        seen.append((torch.get_num_threads(), torch.initial_seed()))
+        return 1.0, ""
+
+    monkeypatch.setattr("eigengrad.lab.commands.train.step_time", watched)
+    before = torch.get_num_threads(), torch.initial_seed()
+    assert call("train", "--dry-run", "--threads", "1", "--seed", "12345")[0] == 0
+    assert seen == [(1, 12345)]
+    assert (torch.get_num_threads(), torch.initial_seed()) == before
 
 
 def test_a_run_that_fails_has_exit_code_1_and_a_result_that_says_why(call, tmp_path):

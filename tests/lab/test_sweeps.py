@@ -1,5 +1,6 @@
 """Sweeps on this machine: grids, real worker processes, interruptions and deaths."""
 
+import errno
 import io
 import multiprocessing
 import os
@@ -13,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from eigengrad.lab.sweeps import Grid, SweepError, sweep
+from eigengrad.lab.sweeps import Grid, SweepError, sweep, worker
 from eigengrad.lab.sweeps.board import Board
 from eigengrad.lab.sweeps.local import budget
 from eigengrad.lab.sweeps.run import Run
@@ -245,6 +246,27 @@ def test_a_worker_that_cannot_begin_ends_the_sweep_with_its_own_words(tmp_path, 
         RuntimeError, match=r"(?s)a worker process ended with exit code 1 before .*this torch is broken"
     ):
         sweep([SMALL], tmp_path / "sweep", progress=False)
+
+
+def test_a_result_of_another_run_is_not_taken_for_this_one(tmp_path):
+    sweep([SMALL], tmp_path, progress=False)
+    other = SMALL.replace(seed=1)
+    (tmp_path / other.key()).mkdir()
+    (tmp_path / SMALL.key() / "result.json").rename(tmp_path / other.key() / "result.json")
+    with pytest.raises(ValueError, match=rf"{other.key()}/result.json holds another run: seed is 0 there and 1 here"):
+        sweep([other], tmp_path, progress=False)
+
+
+def test_the_reason_survives_a_disk_that_is_full_for_the_log_as_well(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
+
+    monkeypatch.setattr(worker.os, "dup2", lambda *_: None)  # the test's own output is not the run's
+    monkeypatch.setattr(worker, "carry_out", full)
+    monkeypatch.setattr(worker.traceback, "print_exc", full)
+    answer = worker._carry_out({"directory": str(tmp_path), "run": {}}, lambda **_: None)
+    assert answer["kind"] == "crashed"
+    assert "No space left on device" in answer["reason"]
 
 
 def test_an_unwritable_folder_is_named(tmp_path):

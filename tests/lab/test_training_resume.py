@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from eigengrad.lab.files import DamagedFileWarning
 from eigengrad.lab.training import Config, Result, train
 from eigengrad.lab.training.checkpoint import CheckpointError, Checkpoints
 from eigengrad.lab.training.lock import BusyError
@@ -199,7 +200,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(how, uninterru
     newest, before = sorted(tmp_path.glob("step-*.pt"), reverse=True)
     assert (newest.stem, before.stem) == ("step-0000000050", "step-0000000040")
     damage(newest, how)
-    with pytest.warns(UserWarning, match=rf"{newest} is damaged \(.*; going on from {before}"):
+    with pytest.warns(DamagedFileWarning, match=rf"{newest} is damaged \(.*; going on from {before}"):
         train(CONFIG, tmp_path, progress=False)
     assert_same(tmp_path, uninterrupted)
 
@@ -210,7 +211,7 @@ def test_if_all_are_damaged_all_are_named_and_nothing_is_touched(tmp_path):
     for path in paths:
         damage(path, "truncated")
     contents = [path.read_bytes() for path in paths]
-    with pytest.raises(CheckpointError, match=rf"{paths[1]} is damaged .*{paths[0]} is damaged .*resume=False"):
+    with pytest.raises(CheckpointError, match=rf"{paths[1]} is damaged .*{paths[0]} is damaged .*Delete the folder"):
         train(CONFIG, tmp_path, progress=False)
     assert [path.read_bytes() for path in paths] == contents
 

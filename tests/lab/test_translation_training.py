@@ -15,8 +15,9 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eigengrad.lab.data import DataError
+from eigengrad.lab.files import DamagedFileWarning
 from eigengrad.lab.style.translation import Translation, TranslationConfig, train
-from eigengrad.lab.style.translation.domains import BrokenPictureWarning, Domain, Pairs, load_domains
+from eigengrad.lab.style.translation.domains import Domain, Pairs, load_domains
 from eigengrad.lab.sweeps import sweep
 from eigengrad.lab.training import Engine, Result
 from eigengrad.lab.training.reporter import Silent
@@ -256,7 +257,7 @@ def test_a_broken_picture_is_named_and_left_out(tmp_path):
             save(tmp_path / name, f"{i}.png")
     (tmp_path / "b" / "1b.jpg").write_bytes(b"\xff\xd8 half a picture")
     config = CONFIG.replace(domain_a="a", domain_b="b", folder_a=tmp_path / "a", folder_b=tmp_path / "b")
-    with pytest.warns(BrokenPictureWarning, match=r"left out: .*1b\.jpg"):
+    with pytest.warns(DamagedFileWarning, match=r"left out: .*1b\.jpg"):
         _, b = load_domains(config)
     assert len(b.train) + len(b.test) == 3
 

@@ -7,9 +7,13 @@ import os
 import zipfile
 from pathlib import Path
 
-__all__ = ["make_folder", "require_checksums", "write_atomically"]
+__all__ = ["DamagedFileWarning", "make_folder", "require_checksums", "write_atomically"]
 
 TEMPORARY = ".partial"
+
+
+class DamagedFileWarning(UserWarning):
+    """A file could not be read, and things go on without it."""
 
 
 def write_atomically(path: Path, content: bytes | memoryview, *, flush: bool = True) -> None:

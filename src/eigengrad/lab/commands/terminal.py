@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
+
+from ..files import DamagedFileWarning
 
 if TYPE_CHECKING:
     from ..report import Table
@@ -60,7 +63,8 @@ def explained(options: Collection[str] = ()) -> Iterator[None]:
     Settings that ``options`` have given are called as those are.
     """
     try:
-        yield
+        with _damage_named():
+            yield
     except KeyboardInterrupt as interruption:
         _errors.print(str(interruption) or "interrupted", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -77,6 +81,23 @@ def explained(options: Collection[str] = ()) -> Iterator[None]:
             raise
         complain(str(error))
         raise typer.Exit(FAILED) from None
+
+
+@contextmanager
+def _damage_named() -> Iterator[None]:
+    """Each damaged file that things go on without is named in a line, without the place in our code."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, DamagedFileWarning):
+                complain(str(message))
+            else:
+                before(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", DamagedFileWarning)
+        yield
 
 
 def conclude(failed: int, pictures: int, output: Path, *, broken: bool = False) -> None:

@@ -131,12 +131,13 @@ def _train(config: Config, directory: Path, fresh: bool) -> None:
 
 def _plan(config: Config, directory: Path) -> None:
     """Load the data, build the network, and time a step."""
-    from ..training import Engine
+    from ..training import Engine, surroundings
     from ..training.classification import Classification
 
-    engine = Engine(config.precision)
-    task = Classification(config, engine)
-    step, trouble = step_time(task, engine)
+    with surroundings(config):
+        engine = Engine(config.precision)
+        task = Classification(config, engine)
+        step, trouble = step_time(task, engine)
     batches = task.epoch_batches(0)
     test = len(task.data.test) / config.batch_size * step / 3  # a forward pass is about a third of a step
     for name, value in config.influences().items():

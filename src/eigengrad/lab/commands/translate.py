@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,8 +125,7 @@ def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_s
     from ..style.translation import train as run
 
     say(f"{config.key()} in {directory}")
-    with _named():
-        result = run(config, directory, resume=not fresh, checkpoint_steps=checkpoint_steps)
+    result = run(config, directory, resume=not fresh, checkpoint_steps=checkpoint_steps)
     require_success(result, directory)
     say(
         f"{result.steps:,} steps in {duration(result.seconds)}; test pictures come back from the other domain with a "
@@ -140,12 +136,12 @@ def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_s
 def _plan(config: TranslationConfig, directory: Path) -> None:
     """Load the pictures, build the networks, and time a step."""
     from ..style.translation import Translation
-    from ..training import Engine
+    from ..training import Engine, surroundings
 
-    engine = Engine(config.precision)
-    with _named():
+    with surroundings(config):
+        engine = Engine(config.precision)
         task = Translation(config, engine)
-    step, trouble = step_time(task, engine)
+        step, trouble = step_time(task, engine)
     for name, value in config.influences().items():
         say(f"  {name:<21} {value}")
     say(f"  folder                {directory}")
@@ -227,22 +223,3 @@ def _styles(place: Path) -> tuple[list[tuple[Path, Picture]], int]:
             complain(f"left out: {error}")
             broken += 1
     return found, broken
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    """Around the reading of folders: each broken picture is named in a line, without the place in our code."""
-    from ..style.translation.domains import BrokenPictureWarning
-
-    with warnings.catch_warnings():
-        before = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if issubclass(category, BrokenPictureWarning):
-                complain(str(message))
-            else:
-                before(message, category, *rest, **more)
-
-        warnings.showwarning = show
-        warnings.simplefilter("always", BrokenPictureWarning)
-        yield

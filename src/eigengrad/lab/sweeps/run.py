@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..training.checkpoint import require_same
 from ..training.reporter import Snapshot
 from ..training.result import RESULT_FILE, Result
 from ..training.settings import Settings
@@ -27,10 +28,13 @@ class Run:
         return self.directory.name
 
     def result(self) -> Result | None:
-        """Its result, if it has ended."""
-        if not (self.directory / RESULT_FILE).exists():
+        """Its result, if it has ended; ValueError if what is there is another run's."""
+        file = self.directory / RESULT_FILE
+        if not file.exists():
             return None
-        return Result.load(self.directory, type(self.config))
+        result = Result.load(file, type(self.config))
+        require_same(file, self.config, result.config.influences())
+        return result
 
 
 class Watcher(Protocol):

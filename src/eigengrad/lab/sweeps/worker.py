@@ -6,6 +6,7 @@ It reads a run a line from standard input and answers on standard output, both i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -69,7 +70,8 @@ def _carry_out(order: dict[str, Any], answer: Callable[..., None]) -> dict[str, 
         os.close(log)
         carry_out(order["run"], directory, _Wire(answer))
     except Exception as error:  # the next run may be luckier
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # what stopped the run may be a full disk, which the log is on as well
+            traceback.print_exc()
         return {"kind": "crashed", "reason": f"{type(error).__name__}: {error}"}
     return {"kind": "ended"}
 

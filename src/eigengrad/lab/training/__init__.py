@@ -2,9 +2,9 @@
 
 from .config import Config
 from .engine import Engine
-from .loop import run, train
+from .loop import run, surroundings, train
 from .result import Failure, Result
 from .settings import Settings
 from .task import Task
 
-__all__ = ["Config", "Engine", "Failure", "Result", "Settings", "Task", "run", "train"]
+__all__ = ["Config", "Engine", "Failure", "Result", "Settings", "Task", "run", "surroundings", "train"]

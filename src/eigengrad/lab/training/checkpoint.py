@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ..files import require_checksums, write_atomically
+from ..files import DamagedFileWarning, require_checksums, write_atomically
 from .settings import Settings
 
-__all__ = ["CheckpointError", "Checkpoints", "explain_differences", "save_tensors"]
+__all__ = ["CheckpointError", "Checkpoints", "require_same", "save_tensors"]
 
 _FORMAT = 1
 
@@ -46,7 +46,7 @@ class Checkpoints:
     def newest(self) -> dict[str, Any] | None:
         """The newest state that is whole, or ``None`` if there are no files.
 
-        A damaged file is named in a warning; :class:`CheckpointError` if all of them are.
+        A damaged file is named in a :class:`DamagedFileWarning`; :class:`CheckpointError` if all of them are.
         """
         paths = self.paths()
         damage: list[str] = []
@@ -57,10 +57,11 @@ class Checkpoints:
                 damage.append(f"{path} is damaged ({error})")
                 continue
             if damage:
-                warnings.warn(f"{'; '.join(damage)}; going on from {path}", stacklevel=2)
+                text = f"{'; '.join(damage)}; going on from {path}"
+                warnings.warn(text, DamagedFileWarning, stacklevel=2)
             return state
         if damage:
-            raise CheckpointError(f"{'; '.join(damage)}. Delete the folder, or start over (resume=False, or --fresh)")
+            raise CheckpointError(f"{'; '.join(damage)}. Delete the folder to start over")
         return None
 
     def clear(self) -> None:
@@ -88,12 +89,9 @@ def _read(path: Path) -> dict[str, Any]:
     return state
 
 
-def explain_differences(path: Path, settings: Settings, other: Mapping[str, Any]) -> ValueError | None:
-    """The error for a file that belongs to a run with other settings, naming the fields; ``None`` if it does not."""
+def require_same(path: Path, settings: Settings, other: Mapping[str, Any]) -> None:
+    """Refuse a file that belongs to a run with other settings, naming the fields."""
     differences = settings.differences(other)
-    if not differences:
-        return None
-    named = ", ".join(f"{name} is {there!r} there and {here!r} here" for name, (here, there) in differences.items())
-    return ValueError(
-        f"{path} holds another run: {named}. Choose another folder, or start over here (resume=False, or --fresh)"
-    )
+    if differences:
+        named = ", ".join(f"{name} is {there!r} there and {here!r} here" for name, (here, there) in differences.items())
+        raise ValueError(f"{path} holds another run: {named}. Choose another folder, or delete this one to start over")

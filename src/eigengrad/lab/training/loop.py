@@ -21,7 +21,7 @@ from torch import Tensor
 from ...errors import LinAlgError
 from ..files import make_folder, remove_partial
 from . import randomness
-from .checkpoint import Checkpoints, explain_differences, save_tensors
+from .checkpoint import Checkpoints, require_same, save_tensors
 from .classification import Classification
 from .config import Config
 from .engine import Engine, StopRequested
@@ -92,9 +92,8 @@ def run(
     """Train any task; see :func:`train`. The task is made with the random generators seeded."""
     directory = Path(directory)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(randomness.private())
+        stack.enter_context(surroundings(settings))
         engine = Engine(settings.precision)
-        stack.enter_context(_threads(settings.threads))
         if engine.is_main:
             make_folder(directory)
             stack.enter_context(locked(directory))
@@ -105,7 +104,6 @@ def run(
         if engine.is_main and progress:
             reporter = Terminal() if progress is True else progress
         stack.callback(reporter.close)
-        randomness.seed(settings.seed)
         task = make_task(engine)
         engine.prepare(task)
         if engine.is_main and not resume:
@@ -122,11 +120,11 @@ def _open(settings: Settings, directory: Path, resume: bool) -> Result | dict[st
         return None
     if result_file.exists():
         result = Result.load(result_file, type(settings))
-        _same(result_file, settings, result.config.influences())
+        require_same(result_file, settings, result.config.influences())
         return replace(result, config=settings)  # the fields that do not matter may differ
     state = checkpoints.newest()
     if state is not None:
-        _same(directory, settings, state["settings"])
+        require_same(directory, settings, state["settings"])
     return state
 
 
@@ -138,21 +136,18 @@ def _clear(directory: Path) -> None:
     shutil.rmtree(directory / _SCALARS, ignore_errors=True)
 
 
-def _same(path: Path, settings: Settings, other: dict[str, Any]) -> None:
-    error = explain_differences(path, settings, other)
-    if error:
-        raise error
-
-
 @contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def surroundings(settings: Settings) -> Iterator[None]:
+    """Threads and random generators as a run has them; the caller's own are left as they were."""
     before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    with randomness.private():
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        randomness.seed(settings.seed)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 class _Run:
@@ -394,7 +389,7 @@ class _Run:
         if len(processes) != self.engine.world:
             raise ValueError(
                 f"the run in {self.directory} was begun with {len(processes)} processes, and there are "
-                f"{self.engine.world} now; start as many again, or start over (resume=False, or --fresh)"
+                f"{self.engine.world} now; start as many again, or delete the folder to start over"
             )
         for name in ("epoch", "batch", "step", "epoch_seconds", "seconds", "curves", "best"):
             setattr(self, name, state[name])

@@ -17,20 +17,17 @@ from torch.nn.functional import interpolate
 
 from ....errors import unknown_choice
 from ...data.errors import CorruptDataError, MissingDataError
+from ...files import DamagedFileWarning
 from ..images import PictureError, find_pictures, read_picture
 from .config import TranslationConfig
 
-__all__ = ["DRAWN", "BrokenPictureWarning", "Domain", "Pairs", "fitted", "load_domains"]
+__all__ = ["DRAWN", "Domain", "Pairs", "fitted", "load_domains"]
 
 #: Of a folder that has no pictures to test with beside it, one in so many is kept for that.
 _HELD_OUT = 10
 
 #: So many pictures of each kind of drawing, for training and for testing.
 _DRAWINGS = (24, 8)
-
-
-class BrokenPictureWarning(UserWarning):
-    """A picture of a folder cannot be read; it is left out."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def load_domains(config: TranslationConfig) -> tuple[Domain, Domain]:
 
     Raises:
         DataError: a folder is missing, or has no picture that can be read. Single broken ones are left out, with a
-            :class:`BrokenPictureWarning` that names them.
+            :class:`DamagedFileWarning` that names them.
     """
     loaded = [
         _load(name, folder, config)
@@ -133,7 +130,7 @@ def read_folder(folder: Path, size: int) -> list[Tensor]:
         found = list(pool.map(read, paths))
     for error in found:
         if isinstance(error, PictureError):
-            warnings.warn(f"left out: {error}", BrokenPictureWarning, stacklevel=2)
+            warnings.warn(f"left out: {error}", DamagedFileWarning, stacklevel=2)
     images = [image for image in found if isinstance(image, Tensor)]
     if not images:
         broken = f"; the {len(paths)} files there cannot be read" if paths else ""
