@@ -36,7 +36,9 @@ REAL = [torch.float32, torch.float64]
         (33, 17, 17),
         (2, 3, 6, 6),
         (7, 7),
+        (1, 16, 16),
         (3, 32, 32),
+        (20, 32, 32),
         (3, 33, 33),
         (64, 64),
         (2, 70, 70),
@@ -68,7 +70,7 @@ def test_kernels_give_the_gradient_of_the_torch_operations(shape, rule, dtype, m
 @pytest.mark.parametrize("function", [eg.matrix_sqrt, eg.matrix_inv_sqrt])
 @pytest.mark.parametrize(
     "shape",
-    [(3, 2, 2), (20, 4, 4), (9, 7, 7), (2, 3, 17, 17), (5, 32, 32), (2, 33, 33), (64, 64), (3, 70, 70)],
+    [(3, 2, 2), (20, 4, 4), (9, 7, 7), (2, 3, 17, 17), (5, 32, 32), (20, 32, 32), (2, 33, 33), (64, 64), (3, 70, 70)],
     ids=str,
 )
 def test_kernels_give_the_gradient_of_a_matrix_function(shape, function, dtype, monkeypatch):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["function_pullback", "rule_pullback"]
 
-_IN_LANES = 32  # up to this n matrices are taken side by side,
+_IN_LANES = 32  # up to this n matrices are taken side by side if there are many,
 _LARGEST = 512  # and up to this one by one,
 _ALONE = 64  # unless it is a single one that is larger than this: its products are for the library's threads
 
@@ -48,7 +48,10 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
 
 
 def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:
-    """V [F ∘ (Vᵀ G V)] Vᵀ with the function's divided differences F, for tensors that are ``usable``; or ``None``."""
+    """V [F ∘ (Vᵀ G V)] Vᵀ of the symmetric part of G, with the function's divided differences F; ``None`` if too large.
+
+    For tensors that are ``usable``.
+    """
     plan = _plan(V.shape, V.dtype, "function") if V.numel() > 0 else None
     if plan is None:
         return None
@@ -80,25 +83,23 @@ class _Plan(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
-    """Which kernel pulls gradients through a "rule" or a "function", by measurement; for a function there may be none.
-
-    The times are microseconds.
-    """
+    """Which kernel pulls gradients through a "rule" or a "function", by measurement; None if a function has none."""
     n, batch = shape[-1], shape[:-2].numel()
     complete = n <= _ALONE or (n <= _LARGEST and batch > 1)
-    rule, unit = what == "rule", 1
+    rule, unit = what == "rule", 64 // dtype.itemsize
     if not complete and not rule:
         return None
-    if n <= _IN_LANES:
-        module, name, unit = "pullbacks", f"pull_through_{what}", 64 // dtype.itemsize
-        time = 0.5 + (1e-3 if rule else 1.3e-3) * n**3
+    side_by_side = -(-batch // unit) * (0.5 + (1.15e-3 if rule else 1.4e-3) * n**3)  # microseconds, as is what follows
+    alone = batch * (0.2 + 3e-3 * n**2 + 6e-5 * n**3) * (1.0 if dtype == torch.float32 else 1.5)
+    if n <= _IN_LANES and side_by_side <= alone:
+        module, name, microseconds = "pullbacks", f"pull_through_{what}", side_by_side
     elif complete:
-        module, name, time = "pullbacks_alone", f"{what}_alone", 3 + (8e-5 if rule else 1.1e-4) * n**3
+        module, name, unit, microseconds = "pullbacks_alone", f"{what}_alone", 1, alone
     else:
-        module, name, time = "pullbacks_alone", "fill_bracket", 2e-3 * n**2
+        module, name, unit, microseconds = "pullbacks_alone", "fill_bracket", 1, batch * 2e-3 * n**2
     result, run = template(shape, dtype), kernel(module, name, dtype)
     columns = (*result.stride()[:-2], 1, n)
-    return _Plan(n, batch, complete, result, columns, run, unit, -(-batch // unit) * time)
+    return _Plan(n, batch, complete, result, columns, run, unit, microseconds)
 
 
 def _by_columns(V: Tensor, plan: _Plan) -> Tensor:

@@ -28,6 +28,7 @@ from .._inputs import (
     forward_mode,
     full_precision,
     is_concrete,
+    is_constant,
     matmul,
     transforming,
     widen,
@@ -123,20 +124,23 @@ class _Domain(Batched):
 
 def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     """V f(λ) Vᴴ as a function of A."""
+    if is_constant(A):
+        return _Spectral.forward(A, L, V, f)
     S: Tensor = run(_Spectral, _SpectralTransforms, A, L, V, f)
     return S
 
 
 def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
-    """D(A, E), as a function of A and E."""
-    if not torch.is_grad_enabled() and not forward_mode() and is_concrete(E):  # a plain backward pass
-        if f.kernel is not None and kernels.usable(E):
-            gA = backward.function_pullback(f.kernel, L, V, E)
-            if gA is not None:
-                return gA
+    """D(A, E) of the symmetric part of E, as a function of A and E."""
+    if f.kernel is not None and kernels.usable(E):  # a plain backward pass
+        D = backward.function_pullback(f.kernel, L, V, E)
+        if D is not None:
+            return D
+    E = (E + E.mH) * 0.5
+    if not torch.is_grad_enabled() and not forward_mode() and is_concrete(E):
         return _directional(E, L, V, f)
-    D: Tensor = run(_Directional, _DirectionalTransforms, A, E, L, V, f)
-    return D
+    found: Tensor = run(_Directional, _DirectionalTransforms, A, E, L, V, f)
+    return found
 
 
 def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
@@ -160,20 +164,21 @@ def _directional(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
 
 class _Spectral(Function):
     @staticmethod
-    def forward(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
+    def forward(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
         return matmul(V * f.value(L).unsqueeze(-2), V.mH)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
         ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+        if forward_mode():
+            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
         A, L, V = ctx.saved_tensors
         with full_precision(V):
-            return directional(A, (G + G.mH) * 0.5, L, V, ctx.f), None, None, None
+            return directional(A, G, L, V, ctx.f), None, None, None
 
 
 class _SpectralTransforms(_Spectral, Batched):
@@ -181,7 +186,7 @@ class _SpectralTransforms(_Spectral, Batched):
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         A, L, V = ctx.saved_tensors
         with full_precision(V):
-            return directional(A, (dA + dA.mH) * 0.5, L, V, ctx.f)
+            return directional(A, dA, L, V, ctx.f)
 
 
 class _Directional(Function):
@@ -193,7 +198,8 @@ class _Directional(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
         ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+        if forward_mode():
+            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, H: Tensor) -> Any:
