@@ -18,7 +18,7 @@ from .eigh_divided import eigh_divided
 from .eigh_lanes import eigh_lanes
 from .jacobi import jacobi
 from .parts import first_part, next_part
-from .vectors import AVX512, half_lanes_of, lanes_of, narrow_lanes_of
+from .vectors import AVX512, doubled, half_lanes_of, lanes_of, narrow_lanes_of
 
 __all__ = ["HALVES", "by_jacobi", "divided", "few_side_by_side", "side_by_side"]
 
@@ -47,12 +47,12 @@ def by_jacobi(number: Any, A: int, L: int, V: int, first: int, last: int, n: int
 
 
 @inlined
-def _side_by_side(lanes: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+def _side_by_side(lanes: Any, chains: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
     matrices, values, vectors = _arrays(lanes, A, L, V, last, n)
     total = 0
     begin, end = first_part(ledger, first, last)
     while begin < end:
-        status = eigh_lanes(lanes, matrices, values, vectors, begin, end, n)
+        status = eigh_lanes(lanes, chains, matrices, values, vectors, begin, end, n)
         total |= status
         begin, end = next_part(ledger, last, status)
     return total
@@ -61,13 +61,15 @@ def _side_by_side(lanes: Any, A: int, L: int, V: int, first: int, last: int, n: 
 @compiled
 def side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
     """:func:`.eigh_lanes.eigh_lanes`: n ≥ 2."""
-    return _side_by_side(lanes_of(number), A, L, V, first, last, n, ledger)
+    lanes = lanes_of(number)
+    return _side_by_side(lanes, doubled(lanes), A, L, V, first, last, n, ledger)
 
 
 @compiled
 def few_side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
     """The same in half registers, for so few matrices that half of a whole one would be empty."""
-    return _side_by_side(half_lanes_of(number), A, L, V, first, last, n, ledger)
+    lanes = half_lanes_of(number)
+    return _side_by_side(lanes, lanes, A, L, V, first, last, n, ledger)
 
 
 @compiled

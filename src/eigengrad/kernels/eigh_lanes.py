@@ -20,7 +20,7 @@ from .lanes import deinterleave_sorted, interleave, interleave_rows, normalise
 from .prefetch import fetch, fetch_to_write
 from .sweeps import TOGETHER, diagonalise
 from .vector_memory import aligned, load, store
-from .vectors import any_lane, doubled, splat, unsigned_zero, width
+from .vectors import any_lane, splat, unsigned_zero, width
 
 __all__ = ["eigh_lanes"]
 
@@ -28,13 +28,13 @@ _CACHED = 24  # up to this n the vectors of a block stay in the first-level cach
 
 
 @inlined
-def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
+def eigh_lanes(lanes: Any, chains: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≥ 2.
 
-    Reads the lower triangles. Returns the sum of 1, if some matrix was not finite (its result is NaN), and 2, if some
-    did not converge.
+    ``chains`` are the lanes of QL chains: twice as many, for blocks by twos, or the same. Reads the lower triangles.
+    Returns the sum of 1, if some matrix was not finite (its result is NaN), and 2, if some did not converge.
     """
-    W, wide = width(lanes), doubled(lanes)
+    W, S = width(lanes), width(chains)
     large = n > _CACHED and n >= W
     # Entry i of eigenvector k is at i·stride + k, with room for four vectors and four entries at a time. An odd
     # multiple of eight vectors spreads rows and columns alike over all sets of the cache.
@@ -42,9 +42,9 @@ def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int
     pitch = stride if large else n
     room = rounded(n, 4) * stride
     size = max(room, W * stride) * W  # transposes read W rows
-    blocks = min(2, (last - first + W - 1) // W)
+    blocks = min(S // W, (last - first + W - 1) // W)
     a, v, tau = aligned(lanes, n * pitch * W), aligned(lanes, blocks * size), aligned(lanes, n * W)
-    diagonal, off, turns = aligned(wide, n * 2 * W), aligned(wide, n * 2 * W), aligned(wide, TOGETHER * n * 6 * W)
+    diagonal, off, turns = aligned(chains, n * S), aligned(chains, n * S), aligned(chains, TOGETHER * n * 3 * S)
     x, p = aligned(lanes, REFLECTORS * n * W), aligned(lanes, 2 * max(n, REFLECTORS) * W)
     values, ranks, scales = aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, 6 * W)
     offsets, starts = np.empty(W, np.int64), np.empty(TOGETHER + 1, np.int64)
@@ -53,7 +53,7 @@ def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int
     status = 0
     for begin in range(first, last, blocks * W):
         halves = min(blocks, (last - begin + W - 1) // W)
-        S = halves * W
+        span = halves * W
         for half in range(halves):
             here = begin + half * W
             if large:
@@ -65,16 +65,16 @@ def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int
             store(scales, half * 3 * W + W, again)
             store(scales, half * 3 * W + 2 * W, marks)
             mode = suspend_denormals()
-            tridiagonalise(lanes, n, a, pitch, diagonal[half * W :], off[half * W :], S, tau, x, p)
+            tridiagonalise(lanes, n, a, pitch, diagonal[half * W :], off[half * W :], span, tau, x, p)
             for i in range(room):
                 store(v, half * size + i * W, zero)
             accumulate(lanes, n, a, pitch, tau, v[half * size :], stride, x, p)
             restore_denormals(mode)
-        fetch(A, (begin + S) * n * n, min(begin + 2 * S, last) * n * n)
-        fetch_to_write(V, begin * n * n, min(begin + S, last) * n * n)
+        fetch(A, (begin + span) * n * n, min(begin + 2 * span, last) * n * n)
+        fetch_to_write(V, begin * n * n, min(begin + span, last) * n * n)
         mode = suspend_denormals()
         if halves == 2:
-            converged = diagonalise(lanes, wide, n, diagonal, off, v, size, stride, epsilon, turns, starts)
+            converged = diagonalise(lanes, chains, n, diagonal, off, v, size, stride, epsilon, turns, starts)
         else:
             converged = diagonalise(lanes, lanes, n, diagonal, off, v, size, stride, epsilon, turns, starts)
         restore_denormals(mode)
@@ -86,7 +86,7 @@ def eigh_lanes(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int
             if any_lane(~(marks >= zero)):
                 status |= 1
             for i in range(n):
-                store(values, i * W, unsigned_zero(load(lanes, diagonal, i * S + half * W)) * back * again + marks)
+                store(values, i * W, unsigned_zero(load(lanes, diagonal, i * span + half * W)) * back * again + marks)
             vectors = v[half * size :]
             for i in range(room):
                 store(vectors, i * W, unsigned_zero(load(lanes, vectors, i * W) + marks))

@@ -19,12 +19,9 @@ __all__ = [
     "load_lanes",
     "load_number",
     "load_vector",
-    "row_places",
     "store_lanes",
     "store_vector",
     "stream_vector",
-    "sums_of_lanes",
-    "transposed",
     "unpacked",
 ]
 
@@ -97,42 +94,6 @@ def _masked(builder: Any, vector: Any, operation: str, arguments: list[Any]) -> 
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     name = f"llvm.masked.{operation}.v{vector.width}f{8 * vector.bytes}.p0"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-
-
-def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """The transpose of W vectors of W, by log₂ W rounds of interleaving row i with row i + W/2."""
-    n = len(rows)
-    low = ir.Constant(ir.VectorType(INDEX, n), [k // 2 + (k % 2) * n for k in range(n)])
-    high = ir.Constant(ir.VectorType(INDEX, n), [n // 2 + k // 2 + (k % 2) * n for k in range(n)])
-    for _ in range(n.bit_length() - 1):
-        pairs = [(rows[i], rows[i + n // 2]) for i in range(n // 2)]
-        rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
-    return rows
-
-
-def sums_of_lanes(builder: Any, rows: list[Any]) -> Any:
-    """From W vectors the vector of their sums."""
-    W = len(rows)
-    half = W // 2
-    while half:
-        # Lane l of a pair's result is a sum over the first vector where l & half is 0, over the second elsewhere.
-        kept = [lane + (W if lane & half else 0) for lane in range(W)]
-        moved = [(lane ^ half) + (W if lane & half else 0) for lane in range(W)]
-        masks = [ir.Constant(ir.VectorType(INDEX, W), lanes) for lanes in (kept, moved)]
-        count = len(rows) // 2
-        pairs = [(rows[i], rows[i + count]) for i in range(count)]
-        rows = [builder.fadd(*(builder.shuffle_vector(a, b, mask) for mask in masks)) for a, b in pairs]
-        half //= 2
-    return rows[0]
-
-
-def row_places(context: Any, builder: Any, lanes: Any, kind: Any, places: Any, first: Any, column: Any) -> list[Any]:
-    """``places[first + j] + column`` for j < W."""
-    found = []
-    for j in range(lanes.width):
-        index = builder.add(first, ir.Constant(first.type, j))
-        found.append(builder.add(builder.load(address(context, builder, kind, places, index)), column))
-    return found
 
 
 def unpacked(builder: Any, block: Any) -> list[Any]:

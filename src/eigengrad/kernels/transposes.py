@@ -8,19 +8,29 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .emit import (
-    address,
-    first_lanes,
-    load_lanes,
-    load_vector,
-    row_places,
-    store_lanes,
-    store_vector,
-    stream_vector,
-    transposed,
-)
+from .emit import INDEX, address, first_lanes, load_lanes, load_vector, store_lanes, store_vector, stream_vector
 
 __all__ = ["transpose", "transpose_from", "transpose_onto"]
+
+
+def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """The transpose of W vectors of W, by log₂ W rounds of interleaving row i with row i + W/2."""
+    n = len(rows)
+    low = ir.Constant(ir.VectorType(INDEX, n), [k // 2 + (k % 2) * n for k in range(n)])
+    high = ir.Constant(ir.VectorType(INDEX, n), [n // 2 + k // 2 + (k % 2) * n for k in range(n)])
+    for _ in range(n.bit_length() - 1):
+        pairs = [(rows[i], rows[i + n // 2]) for i in range(n // 2)]
+        rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
+    return rows
+
+
+def _row_places(context: Any, builder: Any, lanes: Any, kind: Any, places: Any, first: Any, column: Any) -> list[Any]:
+    """``places[first + j] + column`` for j < W."""
+    found = []
+    for j in range(lanes.width):
+        index = builder.add(first, ir.Constant(first.type, j))
+        found.append(builder.add(builder.load(address(context, builder, kind, places, index)), column))
+    return found
 
 
 @intrinsic
@@ -50,7 +60,7 @@ def transpose(
             for w in range(lanes.width)
         ]
         mask = first_lanes(builder, vector, size)
-        for j, row in enumerate(transposed(builder, rows)):
+        for j, row in enumerate(_transposed(builder, rows)):
             store_lanes(context, builder, vector, target_kind, target, offset(place_kind, place, stride, j), row, mask)
         return context.get_dummy_value()
 
@@ -77,8 +87,8 @@ def transpose_from(
             rows.append(builder.fsub(load_lanes(context, builder, vector, source_kind, source, index, mask), shift))
             further = builder.icmp_signed("<", ir.Constant(height.type, w + 1), height)
             index = builder.select(further, builder.add(index, step), index)
-        found = row_places(context, builder, lanes, places_kind, places, first, column)
-        for place, row in zip(found, transposed(builder, rows), strict=True):
+        found = _row_places(context, builder, lanes, places_kind, places, first, column)
+        for place, row in zip(found, _transposed(builder, rows), strict=True):
             store_vector(context, builder, vector, target_kind, target, place, row)
         return context.get_dummy_value()
 
@@ -100,8 +110,8 @@ def transpose_onto(
         _, source_kind, places_kind, _, _, target_kind, _, _, _, _, _ = signature.args
         _, source, places, first, column, target, start, step, height, count, streaming = arguments
         vector, W = lanes.vector, lanes.width
-        found = row_places(context, builder, lanes, places_kind, places, first, column)
-        rows = transposed(builder, [load_vector(context, builder, vector, source_kind, source, p) for p in found])
+        found = _row_places(context, builder, lanes, places_kind, places, first, column)
+        rows = _transposed(builder, [load_vector(context, builder, vector, source_kind, source, p) for p in found])
         indices = [builder.add(start, builder.mul(step, ir.Constant(step.type, w))) for w in range(W)]
         full = builder.and_(
             builder.icmp_signed(">=", height, ir.Constant(height.type, W)),

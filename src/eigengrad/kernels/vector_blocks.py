@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .emit import address, load_number, load_vector, store_vector, stream_vector, sums_of_lanes, unpacked
+from .emit import INDEX, address, load_number, load_vector, store_vector, stream_vector, unpacked
 
 __all__ = [
     "add_four",
@@ -226,7 +226,7 @@ def add_lane_sums(typing_context: Any, lanes: Any, block: Any, totals: Any, inde
         wide = ir.VectorType(ir.DoubleType(), W)
         every = unpacked(builder, packed)
         for k in range(0, 16, W):
-            total = sums_of_lanes(builder, every[k : k + W])
+            total = _sums(builder, every[k : k + W])
             if total.type != wide:
                 total = builder.fpext(total, wide)
             here = builder.add(index, ir.Constant(index.type, k))
@@ -264,8 +264,23 @@ def lane_sums(typing_context: Any, lanes: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, array, index = arguments
         places = [builder.add(index, ir.Constant(index.type, k * lanes.width)) for k in range(lanes.width)]
-        return sums_of_lanes(
-            builder, [load_vector(context, builder, lanes.vector, signature.args[1], array, p) for p in places]
-        )
+        rows = [load_vector(context, builder, lanes.vector, signature.args[1], array, p) for p in places]
+        return _sums(builder, rows)
 
     return lanes.vector(lanes, array, types.intp), generate
+
+
+def _sums(builder: Any, rows: list[Any]) -> Any:
+    """From W vectors the vector of their sums."""
+    W = len(rows)
+    half = W // 2
+    while half:
+        # Lane l of a pair's result is a sum over the first vector where l & half is 0, over the second elsewhere.
+        kept = [lane + (W if lane & half else 0) for lane in range(W)]
+        moved = [(lane ^ half) + (W if lane & half else 0) for lane in range(W)]
+        masks = [ir.Constant(ir.VectorType(INDEX, W), lanes) for lanes in (kept, moved)]
+        count = len(rows) // 2
+        pairs = [(rows[i], rows[i + count]) for i in range(count)]
+        rows = [builder.fadd(*(builder.shuffle_vector(a, b, mask) for mask in masks)) for a, b in pairs]
+        half //= 2
+    return rows[0]
