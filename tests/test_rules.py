@@ -173,7 +173,7 @@ def test_sign_at_a_tie_follows_the_order_of_the_indices(case, generator):
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in REGULAR if isinstance(c.rule, eg.Taylor | eg.Clip | eg.PowerIteration)], ids=str
+    "case", [c for c in REGULAR if isinstance(c.rule, eg.Saturate | eg.Taylor | eg.Clip | eg.PowerIteration)], ids=str
 )
 def test_tied_pair_is_not_dropped(case):
     L = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
@@ -190,13 +190,15 @@ def test_tied_pair_is_dropped(rule):
 
 
 BOUNDS = {
-    eg.Clip(threshold=7.0): lambda scale, roundoff: 7.0 + 0 * scale,
-    eg.Lorentzian(broadening=1e-6): lambda scale, roundoff: 1 / (2 * 1e-3 * scale),
-    eg.Mask(): lambda scale, roundoff: 1 / roundoff,
-    eg.Mask(rtol=1e-3): lambda scale, roundoff: 1 / (1e-3 * scale),
-    eg.Truncate(): lambda scale, roundoff: 1 / roundoff,
-    eg.Taylor(degree=4): lambda scale, roundoff: 5 / roundoff,
-    eg.Taylor(degree=4, eps=1e-3): lambda scale, roundoff: 5 / 1e-3 + 0 * scale,
+    eg.Saturate(): lambda scale, spread, roundoff: 1 / (1e-4 * spread),
+    eg.Saturate(rtol=0.1): lambda scale, spread, roundoff: 1 / (0.1 * spread),
+    eg.Clip(threshold=7.0): lambda scale, spread, roundoff: 7.0 + 0 * scale,
+    eg.Lorentzian(broadening=1e-6): lambda scale, spread, roundoff: 1 / (2 * 1e-3 * spread),
+    eg.Mask(): lambda scale, spread, roundoff: 1 / roundoff,
+    eg.Mask(rtol=1e-3): lambda scale, spread, roundoff: 1 / (1e-3 * spread),
+    eg.Truncate(): lambda scale, spread, roundoff: 1 / roundoff,
+    eg.Taylor(degree=4): lambda scale, spread, roundoff: 5 / roundoff,
+    eg.Taylor(degree=4, eps=1e-3): lambda scale, spread, roundoff: 5 / 1e-3 + 0 * scale,
 }
 
 
@@ -207,7 +209,10 @@ def test_documented_bound_on_the_reciprocal_holds_at_every_spectrum(rule, genera
         R = rule.pushforward(L, torch.eye(N, dtype=L.dtype).expand(50, N, N), torch.ones(50, N, N, dtype=L.dtype))[1]
         scale = L.abs().amax(-1)
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-        limit = BOUNDS[rule](scale, N * torch.finfo(L.dtype).eps * scale)
+        roundoff = N * torch.finfo(L.dtype).eps * scale
+        spread = L[..., -1] - L[..., 0]
+        spread = torch.where(spread > roundoff, spread, scale)
+        limit = BOUNDS[rule](scale, spread, roundoff)
         assert (R.abs().amax((-2, -1)) <= limit * (1 + 1e-12)).all(), name
 
 
@@ -286,6 +291,8 @@ def test_what_is_no_rule_is_a_type_error(gradient):
 @pytest.mark.parametrize(
     ("rule", "arguments", "error"),
     [
+        (eg.Saturate, {"rtol": 0.0}, ValueError),
+        (eg.Saturate, {"rtol": "a"}, TypeError),
         (eg.Taylor, {"degree": -1}, ValueError),
         (eg.Taylor, {"degree": 2.5}, TypeError),
         (eg.Taylor, {"degree": True}, TypeError),

@@ -143,14 +143,14 @@ def test_truncate_that_keeps_everything_of_a_square_matrix_is_exact(dtype, gener
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
 @pytest.mark.parametrize(("m", "n"), SHAPES)
 def test_taylor_tends_to_exact_with_its_degree(m, n, dtype, generator):
-    """What is missing of the largest term is q^(2(K+1)) for the two closest singular values, of ratio q."""
+    """What is missing of the largest term is q^(K+1) for the two closest singular values, of ratio q."""
     A = matrix(m, n, generator, dtype)
     S = torch.linalg.svdvals(A)
     q = float((S[1:] / S[:-1]).max())
     exact = gradient(A, gradient="exact")
     for degree in (3, 9, 30):
         error = (gradient(A, gradient=eg.Taylor(degree)) - exact).norm() / exact.norm()
-        assert error < 10 * q ** (2 * degree + 2) + 1e-12
+        assert error < 10 * q ** (degree + 1) + 1e-12
 
 
 # Ties and rank deficiency -------------------------------------------------------------------------------------------
@@ -196,17 +196,15 @@ def test_mask_is_exact_for_the_range_of_a_rank_deficient_matrix(m, n, generator)
 
 
 @pytest.mark.parametrize("case", REGULAR, ids=str)
-def test_gradient_vanishes_with_the_singular_value_instead_of_growing(case, generator):
-    """The 1/σ of a tall matrix: for σ from 1e-3 down to 0, the gradient of u_σ never exceeds the rule's own bound."""
-    sizes = []
-    for sigma in (1e-3, 1e-6, 1e-9, 1e-12, 1e-20, 0.0):
+def test_a_tall_matrix_has_the_exact_reciprocal_of_sigma_down_to_round_off(case):
+    """u_σ turns out of the span by 1/σ, which is the truth for U Vᴴ too; at round-off it counts as zero."""
+    for sigma in (1.0, 1e-3, 1e-6, 1e-9, 1e-12, 1e-20, 0.0):
         A = torch.zeros(3, 2, dtype=torch.float64)
         A[0, 0], A[1, 1] = 1.0, sigma
         A.requires_grad_()
-        eg.svd(A, full_matrices=False, gradient=case.rule).U[2, 1].backward()
-        sizes.append(A.grad.abs().max().item())
-    assert max(sizes) < 1e10
-    assert sizes[-1] == 0
+        U = eg.svd(A, full_matrices=False, gradient=case.rule).U
+        g = torch.autograd.grad(U[2, 1], A)[0].abs().max().item()
+        assert g == pytest.approx(1 / sigma if sigma > 3 * torch.finfo(A.dtype).eps else 0.0)
 
 
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
@@ -243,13 +241,9 @@ def test_loss_of_the_phase_is_refused_beside_a_neighbour_with_a_large_gradient(g
 
 
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
-@pytest.mark.parametrize(
-    ("of_svd", "of_eigh"),
-    [(eg.Exact(), eg.Exact()), (eg.Mask(), eg.Mask()), *((eg.Taylor(K), eg.Taylor(2 * K + 1)) for K in (0, 4, 9))],
-    ids=str,
-)
-def test_svd_and_eigh_agree_for_positive_matrices(of_svd, of_eigh, dtype, generator):
-    """σ² = λ² makes q² of q: Taylor of degree K on squares is Taylor of degree 2K + 1."""
+@pytest.mark.parametrize("case", PAIR_RULES, ids=str)
+def test_svd_and_eigh_agree_for_positive_matrices(case, dtype, generator):
+    """Of a Hermitian dA only the term with the gap is left, so that both use the same R."""
     A = random_hermitian(SPECTRA["separated"]((5,), generator), generator, dtype)
     W = torch.rand(5, 5, generator=generator, dtype=torch.float64)
 
@@ -259,9 +253,9 @@ def test_svd_and_eigh_agree_for_positive_matrices(of_svd, of_eigh, dtype, genera
         ((V.abs() ** 2 * W).sum() + (values * W[0]).sum()).backward()
         return B.grad
 
-    left = of(lambda A: (lambda U, S, Vh: (S, U))(*eg.svd(A, gradient=of_svd)))
-    right = of(lambda A: (lambda U, S, Vh: (S, Vh.mH))(*eg.svd(A, gradient=of_svd)))
-    eigen = of(lambda A: tuple(x.flip(-1) for x in eg.eigh(A, gradient=of_eigh)))
+    left = of(lambda A: (lambda U, S, Vh: (S, U))(*eg.svd(A, gradient=case.rule)))
+    right = of(lambda A: (lambda U, S, Vh: (S, Vh.mH))(*eg.svd(A, gradient=case.rule)))
+    eigen = of(lambda A: tuple(x.flip(-1) for x in eg.eigh(A, gradient=case.rule)))
     torch.testing.assert_close(left, eigen, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(right, eigen, rtol=1e-9, atol=1e-9)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from .diagnostics import GradientMonitor, SpectrumReport, spectrum_report
 from .eigh import eigh
-from .errors import ConvergenceError, DomainError, GaugeError, NonFiniteError
-from .gradients import Clip, Exact, GradientRule, Lorentzian, Mask, PairRule, PowerIteration, Taylor, Truncate
+from .errors import ConvergenceError, DomainError, GaugeError, GradientWarning, NonFiniteError
+from .gradients import Clip, Exact, GradientRule, Lorentzian, Mask, PairRule, PowerIteration, Saturate, Taylor, Truncate
 from .matrix_functions import (
     matrix_exp,
     matrix_function,
@@ -36,11 +36,13 @@ __all__ = [
     "GaugeError",
     "GradientMonitor",
     "GradientRule",
+    "GradientWarning",
     "Lorentzian",
     "Mask",
     "NonFiniteError",
     "PairRule",
     "PowerIteration",
+    "Saturate",
     "SpectrumReport",
     "Taylor",
     "Truncate",

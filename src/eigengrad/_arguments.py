@@ -31,3 +31,11 @@ def require_non_negative(owner: str, argument: str, value: Any) -> None:
     require_number(owner, argument, value)
     if value < 0:
         raise ValueError(f"{owner}: {argument} must not be negative; got {value!r}")
+
+
+def require_count(owner: str, k: Any, n: int) -> None:
+    """Refuse a number of eigenvalues or singular values, of the smallest if negative, that there are not."""
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise TypeError(f"{owner}: k must be an integer; got {k!r}")
+    if not 1 <= abs(k) <= n:
+        raise ValueError(f"{owner}: k must be from 1 to {n}, or from -{n} to -1 for the smallest; got {k}")

@@ -136,6 +136,16 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def detached(A: Tensor) -> Tensor:
+    """``A`` as a constant, in gradients that are batched (``autograd.grad(..., is_grads_batched=True)``) as well."""
+    if not torch.compiler.is_compiling() and is_legacy_batchedtensor(
+        A
+    ):  # has no rule for detach, and no forward mode that would need it
+        with torch.no_grad():
+            return A.clone()
+    return A.detach()
+
+
 def matmul(A: Tensor, B: Tensor) -> Tensor:
     """A @ B without the two microseconds that broadcasting takes to find out it has nothing to do."""
     return torch.bmm(A, B) if A.ndim == 3 and B.ndim == 3 else A @ B

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,7 +15,7 @@ from ._arguments import require_positive
 from ._inputs import check_matrix, full_precision, widen
 from .eigh import eigh
 from .gradients import RULES, GradientRule, PairRule, Taylor, resolve
-from .gradients.rule import observers, spectrum_scale
+from .gradients.rule import exact_and_removed, observers, pair_gaps, spectrum_scale
 
 __all__ = ["GradientMonitor", "SpectrumReport", "spectrum_report"]
 
@@ -61,7 +62,7 @@ class SpectrumReport:
 
 
 @torch.no_grad()
-def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "taylor") -> SpectrumReport:
+def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "saturate") -> SpectrumReport:
     """Say how close the eigenvalues of a matrix are, and what each gradient rule makes of it.
 
     Args:
@@ -79,6 +80,7 @@ def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "taylor") -> Sp
       tied eigenvalues        100 %
       bound n(K+1)/eps        2e+03
       largest |R| by rule
+        saturate                    1e+04
         exact                       inf
         taylor                      10
         clip                        100
@@ -117,9 +119,14 @@ def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "taylor") -> Sp
 class GradientMonitor:
     """Records, while it is entered, how often and how strongly gradient rules acted in backward passes.
 
-    For a pair with gap Δ a rule replaces 1/Δ by R; what it removed of the exact gradient is the share 1 − R Δ, which
-    for Taylor is q^(K+1). The monitor adds these shares up on the device, without waiting for it; reading a number
-    (a property, ``str``) waits. What runs inside compiled code is not seen.
+    For a pair with gap Δ a rule replaces 1/Δ by R; what it removed of the exact gradient is the share 1 − R Δ: q^(K+1)
+    for Taylor, e^(−Δ/τ) for Saturate. ``removed`` is its mean over all pairs; ``lost`` is what that means for the
+    gradients at hand, in which most pairs of close eigenvalues may have no part: the norm of what was removed over the
+    norm of the exact gradient. (Gaps below finfo.eps · max|λ| count as that.) Power iteration fills no R, so it is seen
+    in ``lost`` only.
+
+    The monitor adds up on the device, without waiting for it; reading a number (a property, ``str``) waits. What runs
+    inside compiled code is not seen. While somebody monitors, there is no :class:`eigengrad.GradientWarning`.
 
     Args:
         threshold: the removed share, in (0, 1], from which on the rule is said to have acted on a pair.
@@ -127,9 +134,9 @@ class GradientMonitor:
     >>> import torch, eigengrad as eg
     >>> A = torch.diag(torch.tensor([1.0, 1.0, 2.0])).requires_grad_()
     >>> with eg.GradientMonitor() as monitor:
-    ...     eg.eigh(A).eigenvectors.sum().backward()
-    >>> monitor.pairs, round(monitor.acted, 3)
-    (3, 0.333)
+    ...     eg.eigh(A).eigenvectors.square().sum().backward()
+    >>> monitor.pairs, round(monitor.acted, 3), monitor.lost
+    (3, 0.333, 0.0)
     """
 
     def __init__(self, threshold: float = 0.5) -> None:
@@ -143,6 +150,8 @@ class GradientMonitor:
         self._acted: Any = 0
         self._removed: Any = 0
         self._largest: Any = 0
+        self._exact: Any = 0
+        self._lost: Any = 0
 
     def __enter__(self) -> GradientMonitor:
         observers.append(self)
@@ -154,12 +163,13 @@ class GradientMonitor:
         observers.remove(self)
 
     @torch.no_grad()
-    def observe(self, eigenvalues: Tensor, gaps: Tensor, R: Tensor) -> None:
-        n = gaps.shape[-1]
+    def observe_pairs(self, eigenvalues: Tensor, numerators: Tensor, R: Tensor) -> None:
+        """Count the pairs of one derivative; see :class:`eigengrad.gradients.rule.Observer`."""
+        n = eigenvalues.shape[-1]
         if n < 2:
             return
         # 1 − RΔ is noise where R and Δ are both exact, and NaN only for Exact at a tie.
-        removed = torch.triu((1 - R * gaps).clamp(0, 1), 1)
+        removed = torch.triu((1 - R * pair_gaps(eigenvalues)).clamp(0, 1), 1)
         self.calls += 1
         self.matrices += eigenvalues.numel() // n
         self.pairs += eigenvalues.numel() * (n - 1) // 2
@@ -169,6 +179,18 @@ class GradientMonitor:
         self._largest = torch.maximum(
             torch.as_tensor(self._largest, device=R.device, dtype=torch.float64), amplification.double()
         )
+        self._add(*exact_and_removed(eigenvalues, numerators, R))
+
+    @torch.no_grad()
+    def observe_pass(self, exact: Tensor, removed: Tensor) -> None:
+        """Count a backward pass that has no pairs."""
+        self.calls += 1
+        self.matrices += exact.numel()
+        self._add(exact, removed)
+
+    def _add(self, exact: Tensor, removed: Tensor) -> None:
+        self._exact = self._exact + exact.square().sum()
+        self._lost = self._lost + removed.square().sum()
 
     @property
     def acted(self) -> float:
@@ -181,6 +203,12 @@ class GradientMonitor:
         return float(self._removed) / max(self.pairs, 1)
 
     @property
+    def lost(self) -> float:
+        """The norm of what was removed over the norm of the exact gradient of the vectors, of all passes together."""
+        exact = float(self._exact)
+        return math.sqrt(float(self._lost) / exact) if exact > 0 else 0.0
+
+    @property
     def amplification(self) -> float:
         """The largest |R| that was used."""
         return float(self._largest)
@@ -189,5 +217,6 @@ class GradientMonitor:
         return (
             f"{self.calls} derivatives of {self.matrices} matrices, {self.pairs} pairs: "
             f"{100 * self.acted:.3g} % of pairs regularised by {100 * self.threshold:.3g} % or more, "
-            f"{100 * self.removed:.3g} % removed on average, largest |R| {self.amplification:.3g}"
+            f"{100 * self.removed:.3g} % removed on average, {100 * self.lost:.3g} % of the gradient lost, "
+            f"largest |R| {self.amplification:.3g}"
         )

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import solvers
+from ._arguments import require_count
 from ._inputs import (
     autocasting,
     check_matrix,
@@ -24,7 +25,10 @@ from ._inputs import (
 from ._return_types import EighResult, eigh_result
 from ._transforms import Batched, bare_apply, run
 from .errors import GaugeError, unknown_choice
-from .gradients import GradientRule, resolve
+from .generalized import check_pair, reduce_pencil
+from .gradients import GradientRule, PairRule, resolve
+from .gradients.partial import Partial
+from .gradients.removed import CallSite, attributed, call_site
 
 __all__ = ["eigh"]
 
@@ -33,7 +37,9 @@ def eigh(
     A: Tensor,
     UPLO: str = "L",
     *,
-    gradient: str | GradientRule = "taylor",
+    B: Tensor | None = None,
+    k: int | None = None,
+    gradient: str | GradientRule = "saturate",
     driver: str | None = None,
     check_finite: bool | None = None,
 ) -> EighResult:
@@ -44,6 +50,9 @@ def eigh(
 
         gA = V [ ½ (X − Xᴴ) ∘ R + diag(gλ) ] Vᴴ,   X = Vᴴ gV,   R_ij in place of 1/(λ_j − λ_i).
 
+    The default rule changes nothing where eigenvalues are apart; see :class:`eigengrad.Saturate`. Where a rule removes
+    more than half of a gradient, a :class:`eigengrad.GradientWarning` says so, once for each line that calls.
+
     Eigenvectors are determined up to a phase (a sign for real matrices), so a loss should not depend on it. For
     complex matrices one that does raises an error, as it does in torch.
 
@@ -51,17 +60,22 @@ def eigh(
         A: Hermitian, (..., n, n), of any batch shape; float16, bfloat16 (computed in float32), float32, float64 or
             complex. Only one triangle is read.
         UPLO: which triangle: "L" or "U".
-        gradient: a rule such as ``Taylor(degree=9)``, or its name: "taylor", "exact", "clip", "lorentzian", "mask",
-            "truncate", "power_iteration".
+        B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I.
+        k: only the k largest eigenvalues and their vectors, or the −k smallest if negative. A loss of the subspace of
+            these vectors then has its exact gradient: between kept and dropped no rule is used.
+        gradient: a rule such as ``Saturate(rtol=1e-4)``, or its name: "saturate", "exact", "taylor", "clip",
+            "lorentzian", "mask", "truncate", "power_iteration".
         driver: who computes the decomposition; ``None`` chooses.
         check_finite: look for NaN and infinity first. ``None`` does so on the CPU, where it is nearly free; on
             other devices it would wait for the device.
 
     Returns:
-        ``(eigenvalues, eigenvectors)``: ascending (..., n), and (..., n, n) with the eigenvectors as columns.
+        ``(eigenvalues, eigenvectors)``: ascending (..., n), and (..., n, n) with the eigenvectors as columns; |k| of
+        them if k is given.
 
     Raises:
-        NonFiniteError, ConvergenceError: both are ``torch.linalg.LinAlgError`` and name the batch element.
+        NonFiniteError, ConvergenceError, NotPositiveDefiniteError: all are ``torch.linalg.LinAlgError`` and name the
+            batch element.
 
     >>> import torch, eigengrad as eg
     >>> A = torch.eye(3, requires_grad=True)                 # torch.linalg.eigh gives NaN here
@@ -70,11 +84,12 @@ def eigh(
     >>> bool(torch.isfinite(A.grad).all())
     True
     """
-    plan = solvers.plan(A) if UPLO == "L" and driver is None and nothing_between(A) else None
+    ordinary = B is None and k is None
+    plan = solvers.plan(A) if ordinary and UPLO == "L" and driver is None and nothing_between(A) else None
     if plan is not None:  # the common case, without ten microseconds of questions
         rule = resolve(gradient)
         if A.requires_grad and torch.is_grad_enabled():
-            return eigh_result(*bare_apply(_EighAtOnce)(A, UPLO, rule, "batched", check_finite))
+            return eigh_result(*bare_apply(_EighAtOnce)(A, UPLO, rule, "batched", check_finite, call_site()))
         found = solvers.eigh_at_once(A, plan)
         if found is not None:
             return eigh_result(*found)
@@ -83,14 +98,27 @@ def eigh(
         raise unknown_choice("UPLO", UPLO, ("L", "U"))
     if autocasting(A):
         with full_precision(A):
-            return eigh(A, UPLO, gradient=gradient, driver=driver, check_finite=check_finite)
-    M = widen(A)
+            return eigh(A, UPLO, B=B, k=k, gradient=gradient, driver=driver, check_finite=check_finite)
     triangle, rule, driver = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver)
+    M, factor = widen(A), None
+    if B is not None:
+        check_pair(A, B)
+        M, factor = reduce_pencil(M, widen(B), triangle, check_finite)
+        triangle = "L"
+    if k is not None:
+        require_count("eigh", k, A.shape[-1])
+        if isinstance(rule, PairRule):
+            rule = Partial(rule, k)
     if is_constant(M):
         L, V = solvers.eigh(M, triangle, driver, check_finite)
     else:
-        L, V = run(_Eigh, _EighTransforms, M, triangle, rule, driver, check_finite)
-    if M is not A:
+        L, V = run(_Eigh, _EighTransforms, M, triangle, rule, driver, check_finite, call_site())
+    if k is not None:
+        first = A.shape[-1] - k if k > 0 else 0
+        L, V = L.narrow(-1, first, abs(k)), V.narrow(-1, first, abs(k))
+    if factor is not None:
+        V = torch.linalg.solve_triangular(factor.mH, V, upper=True)
+    if V.dtype != A.dtype:
         L, V = L.to(real_dtype(A.dtype)), V.to(A.dtype)
     return eigh_result(L, V)
 
@@ -113,12 +141,14 @@ class _Eigh(Function):
     """What the compiler traces: forward and backward."""
 
     @staticmethod
-    def forward(A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None) -> Any:
+    def forward(
+        A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None, site: CallSite | None
+    ) -> Any:
         return solvers.eigh(A, UPLO, driver, check_finite)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.rule = inputs[2]
+        ctx.rule, ctx.site = inputs[2], inputs[5]
         ctx.save_for_backward(*output)
         if forward_mode():
             ctx.save_for_forward(*output)
@@ -132,7 +162,7 @@ class _Eigh(Function):
                 return _Eigh.backward(ctx, gL, gV)
         if gV is not None and V.is_complex():
             check_phase_invariance("eigh", V.mH @ gV, L)
-        return ctx.rule.pullback(L, V, gL, gV), None, None, None, None
+        return attributed("eigh", ctx.site, ctx.rule.pullback, L, V, gL, gV), None, None, None, None, None
 
 
 class _EighTransforms(_Eigh, Batched):
@@ -148,7 +178,9 @@ class _EighAtOnce(_EighTransforms):
     """The same for what the kernels have a plan for."""
 
     @staticmethod
-    def forward(A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None) -> Any:
+    def forward(
+        A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None, site: CallSite | None
+    ) -> Any:
         return solvers.eigh_at_once(A, solvers.plan(A)) or solvers.eigh(A, UPLO, driver, check_finite)
 
 

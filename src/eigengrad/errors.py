@@ -16,8 +16,10 @@ __all__ = [
     "ConvergenceError",
     "DomainError",
     "GaugeError",
+    "GradientWarning",
     "LinAlgError",
     "NonFiniteError",
+    "NotPositiveDefiniteError",
     "first_index",
     "unknown_choice",
 ]
@@ -91,6 +93,29 @@ class DomainError(_Pickled, LinAlgError):
         self.index = index
 
 
+class NotHermitianError(_Pickled, ValueError):
+    """A function of Hermitian matrices was given one that is not."""
+
+    def __init__(self, function: str, index: tuple[int, ...], asymmetry: float, allowed: float) -> None:
+        super().__init__(
+            f"{function}: {_element(index)} of A is not Hermitian: the largest entry of A - A.mH is {asymmetry:.3g} of "
+            f"the largest entry of A; expected at most {allowed:.3g}. Pass (A + A.mH) / 2 if the difference is an "
+            "error of computation; for general matrices there is torch.linalg.matrix_exp and the like."
+        )
+        self.index = index
+
+
+class NotPositiveDefiniteError(_Pickled, LinAlgError):
+    """A matrix that must be positive definite is not."""
+
+    def __init__(self, function: str, index: tuple[int, ...], argument: str, order: int) -> None:
+        super().__init__(
+            f"{function}: {_element(index)} of {argument} is not positive definite: its leading minor of order {order} "
+            "is not positive. Adding a small multiple of the identity may help."
+        )
+        self.index = index
+
+
 class GaugeError(_Pickled, RuntimeError):
     """The loss depends on something the decomposition does not determine."""
 
@@ -100,6 +125,10 @@ class GaugeError(_Pickled, RuntimeError):
             "decomposition leaves arbitrary, so it has no gradient; expected a loss that is unchanged when a vector "
             "is multiplied by e^(iφ), such as one of abs(V) or of V @ V.mH."
         )
+
+
+class GradientWarning(UserWarning):
+    """A rule removed much of a gradient, or a gradient does not exist."""
 
 
 def unknown_choice(argument: str, value: Any, choices: Iterable[str]) -> ValueError:

@@ -9,12 +9,15 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import solvers
+from ._arguments import require_count
 from ._inputs import check_matrix, full_precision, real_dtype, transforming, widen
 from ._return_types import SvdResult, svd_result
 from ._transforms import Batched, run
 from .eigh import check_phase_invariance
 from .gradients import GradientRule, PairRule, resolve
-from .gradients.rule import observed_reciprocal, spectrum_scale
+from .gradients.partial import Partial
+from .gradients.removed import CallSite, attributed, call_site
+from .gradients.rule import account, observe_pairs, skew_part
 
 __all__ = ["svd"]
 
@@ -23,19 +26,24 @@ def svd(
     A: Tensor,
     full_matrices: bool = True,
     *,
-    gradient: str | GradientRule = "taylor",
+    k: int | None = None,
+    gradient: str | GradientRule = "saturate",
     driver: str | None = None,
     check_finite: bool | None = None,
 ) -> SvdResult:
     r"""Singular value decomposition A = U diag(σ) Vᴴ: :func:`torch.linalg.svd` that you can train through.
 
-    U and V are eigenvectors of A Aᴴ and Aᴴ A, so the rule takes the place of 1/(σ_j² − σ_i²), with the difference
-    computed as (σ_j − σ_i)(σ_j + σ_i). Where A is not square, the rest of the space counts as singular value 0: the
-    1/σ in torch's gradient becomes σ · R(σ², 0), which vanishes with σ instead of growing.
+    With dP = Uᴴ dA V the singular vectors turn by
 
-    The rule works on squares of σ/σ_max. So its absolute parameters (``Clip.threshold``, a number as ``Taylor.eps``)
-    are relative to σ_max² here, and singular values below √finfo.eps · σ_max, which as squares are at round-off, count
-    as tied with zero.
+        Ω_U, Ω_V = ½ [ (dP + dPᴴ) ∘ 1/(σ_j − σ_i)  ±  (dP − dPᴴ) ∘ 1/(σ_j + σ_i) ].
+
+    Only the first term has a gap, and only there does a gradient rule take the place of the reciprocal. The second is
+    exact, and finite at every tie. So a loss of U Vᴴ, which feels the second alone, has its exact gradient wherever
+    there is one, and so has a loss of the singular values.
+
+    **Zeros.** Where A is not square, its vectors turn out of their span by 1/σ, which is exact as well. Pairs of
+    singular values that are both zero to round-off, max(m, n) · finfo.eps · σ_max, determine nothing, and get nothing
+    from 1/(σ_j + σ_i) and 1/σ, which are thereby bounded.
 
     **Gauge.** A pair (u_i, v_i) is determined up to a common phase. For complex matrices, a loss that depends on it
     raises an error, as in torch. With ``full_matrices=True`` the additional columns are determined up to a rotation;
@@ -44,32 +52,40 @@ def svd(
 
     Args:
         A: (..., m, n), of any batch shape; the types of :func:`eigengrad.eigh`.
-        full_matrices: complete U to (..., m, m) and Vh to (..., n, n).
+        full_matrices: complete U to (..., m, m) and Vh to (..., n, n). Not used where k is given.
+        k: only the k largest singular values and their vectors, or the −k smallest if negative. A loss of the
+            subspaces of these vectors then has its exact gradient: between kept and dropped no rule is used.
         gradient: a rule or its name, as in :func:`eigengrad.eigh`, except power iteration, which is defined for
             eigenvectors only.
         driver: who computes the decomposition; ``None`` chooses.
         check_finite: look for NaN and infinity first; ``None`` does so on the CPU.
 
     Returns:
-        ``(U, S, Vh)``, singular values descending, (..., k) with k = min(m, n).
+        ``(U, S, Vh)``, singular values descending, (..., min(m, n)), or (..., |k|).
 
     >>> import torch, eigengrad as eg
-    >>> A = torch.ones(4, 3, requires_grad=True)             # rank one
-    >>> U, S, Vh = eg.svd(A, full_matrices=False)
-    >>> (U[:, 0].abs().sum() + S.sum()).backward()
-    >>> bool(torch.isfinite(A.grad).all())
-    True
+    >>> A = torch.eye(3, requires_grad=True)                 # a pose layer at its start: every singular value tied
+    >>> U, S, Vh = eg.svd(A)
+    >>> (U @ Vh)[0, 1].backward()
+    >>> A.grad[0, 1].item(), A.grad[1, 0].item()
+    (0.5, -0.5)
     """
     check_matrix("svd", A, square=False)
     rule = resolve(gradient)
     if not isinstance(rule, PairRule):
         raise ValueError(
             f"gradient: got {rule!r}, which differentiates eigenvectors only; expected a rule that svd can use, "
-            "such as 'taylor', 'exact', 'clip', 'lorentzian', 'mask' or 'truncate'"
+            "such as 'saturate', 'exact', 'taylor', 'clip', 'lorentzian', 'mask' or 'truncate'"
         )
     driver = solvers.resolve(driver)
+    if k is not None:
+        require_count("svd", k, min(A.shape[-2:]))
+        rule, full_matrices = Partial(rule, k), False
     with full_precision(A):
-        U, S, Vh = run(_Svd, _SvdTransforms, widen(A), full_matrices, rule, driver, check_finite)
+        U, S, Vh = run(_Svd, _SvdTransforms, widen(A), full_matrices, rule, driver, check_finite, call_site())
+        if k is not None:
+            first = 0 if k > 0 else S.shape[-1] + k
+            U, S, Vh = U.narrow(-1, first, abs(k)), S.narrow(-1, first, abs(k)), Vh.narrow(-2, first, abs(k))
         if U.dtype != A.dtype:
             U, S, Vh = U.to(A.dtype), S.to(real_dtype(A.dtype)), Vh.to(A.dtype)
     return svd_result(U, S, Vh)
@@ -87,12 +103,19 @@ class _Svd(Function):
     """What the compiler traces: forward and backward."""
 
     @staticmethod
-    def forward(A: Tensor, full_matrices: bool, rule: PairRule, driver: str, check_finite: bool | None) -> Any:
+    def forward(
+        A: Tensor,
+        full_matrices: bool,
+        rule: PairRule,
+        driver: str,
+        check_finite: bool | None,
+        site: CallSite | None,
+    ) -> Any:
         return solvers.svd(A, full_matrices, driver, check_finite)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.rule = inputs[2]
+        ctx.rule, ctx.site = inputs[2], inputs[5]
         ctx.save_for_backward(*output)
         ctx.save_for_forward(*output)
         ctx.set_materialize_grads(False)
@@ -101,8 +124,8 @@ class _Svd(Function):
     def backward(ctx: Any, gU: Tensor | None, gS: Tensor | None, gVh: Tensor | None) -> Any:
         U, S, Vh = ctx.saved_tensors
         with full_precision(U):
-            gA = _pullback(ctx.rule, U, S, Vh, gU, gS, gVh)
-        return gA, None, None, None, None
+            gA = attributed("svd", ctx.site, _pullback, ctx.rule, U, S, Vh, gU, gS, gVh)
+        return gA, None, None, None, None, None
 
 
 class _SvdTransforms(_Svd, Batched):
@@ -115,18 +138,25 @@ class _SvdTransforms(_Svd, Batched):
             return _pushforward(ctx.rule, U, S, Vh, dA)
 
 
-def _weights(rule: PairRule, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The rule's R for the squares of the singular values, of A divided by its scale (so that no square underflows).
+def _reciprocals(S: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
+    """1/(σ_i + σ_j), (..., k, k), and 1/σ_i, (..., k), with zeros where they would be those of round-off alone."""
+    limits = torch.finfo(S.dtype)
+    floor = (S.detach()[..., :1] * (max(m, n) * limits.eps)).clamp(min=limits.tiny)
+    nonzero = floor < S
+    some = nonzero.unsqueeze(-1) | nonzero.unsqueeze(-2)
+    sums = S.unsqueeze(-1) + S.unsqueeze(-2)
+    return _reciprocal_where(some, sums), _reciprocal_where(nonzero, S)
 
-    Returns the scaled singular values s (..., k); R_ij (..., k, k), antisymmetric with the descending order; and
-    s · R(s², 0) (..., k), which stands for 1/s.
-    """
-    s = S / spectrum_scale(S)
-    ascending = s.flip(-1)
-    column, row = ascending.unsqueeze(-2), ascending.unsqueeze(-1)
-    squares, gaps = ascending * ascending, ((column - row) * (column + row)).abs()
-    upper = torch.triu(observed_reciprocal(rule, squares, gaps).flip(-2, -1), 1)
-    return s, upper.mT - upper, s * rule.outside(squares).flip(-1)
+
+def _reciprocal_where(chosen: Tensor, x: Tensor) -> Tensor:
+    """1/x where ``chosen``, 0 elsewhere, with derivatives that never see the division by zero."""
+    return torch.where(chosen, 1.0 / torch.where(chosen, x, torch.ones_like(x)), torch.zeros_like(x))
+
+
+def _antisymmetric(R: Tensor) -> Tensor:
+    """From |1/(σ_i − σ_j)| of ascending singular values to 1/(σ_j − σ_i) of descending ones, (..., k, k)."""
+    upper = torch.triu(R.flip(-2, -1), 1)
+    return upper.mT - upper
 
 
 def _pullback(
@@ -139,19 +169,22 @@ def _pullback(
         return U1 @ core @ V1.mH
     gU = torch.zeros_like(U) if gU is None else gU
     gV = torch.zeros_like(Vh.mH) if gVh is None else gVh.mH
-    s, R, inverse = _weights(rule, S)
-    XU, XV = U1.mH @ gU.narrow(-1, 0, k), V1.mH @ gV.narrow(-1, 0, k)
-    vectors = ((XU - XU.mH) * R) * s.unsqueeze(-2) + ((XV - XV.mH) * R) * s.unsqueeze(-1)
+    gU1, gV1 = gU.narrow(-1, 0, k), gV.narrow(-1, 0, k)
+    XU, XV = U1.mH @ gU1, V1.mH @ gV1
     if U.is_complex():
         check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
-        phase = torch.diagonal(XU - XV, dim1=-2, dim2=-1).imag * (0.5 * inverse)
-        vectors = vectors + torch.diag_embed(torch.complex(torch.zeros_like(phase), phase))
-    scale = spectrum_scale(S).unsqueeze(-1)
-    gA = U1 @ (core + vectors / scale) @ V1.mH
+    common = skew_part(XU + XV, gU1.abs().amax(-2) + gV1.abs().amax(-2))
+    opposite = (XU - XV) - (XU - XV).mH
+    sums, inverse = _reciprocals(S, U.shape[-2], Vh.shape[-1])
+    ascending = S.flip(-1)
+    R = rule.reciprocal(ascending)
+    if k > 1:
+        account(rule, ascending, common.flip(-2, -1), R)
+    gA = U1 @ (core + common * _antisymmetric(R) + opposite * (0.5 * sums)) @ V1.mH
     if U.shape[-2] > k:
-        gA = gA + (_outside(U, gU, XU, k) * inverse.unsqueeze(-2) / scale) @ V1.mH
+        gA = gA + (_outside(U, gU, XU, k) * inverse.unsqueeze(-2)) @ V1.mH
     if Vh.shape[-1] > k:
-        gA = gA + U1 @ (_outside(Vh.mH, gV, XV, k) * inverse.unsqueeze(-2) / scale).mH
+        gA = gA + U1 @ (_outside(Vh.mH, gV, XV, k) * inverse.unsqueeze(-2)).mH
     return gA
 
 
@@ -173,17 +206,13 @@ def _pushforward(rule: PairRule, U: Tensor, S: Tensor, Vh: Tensor, dA: Tensor) -
     dS = torch.diagonal(P, dim1=-2, dim2=-1).real.clone()
     if k == 0:
         return torch.zeros_like(U), dS, torch.zeros_like(Vh)
-    s, R, inverse = _weights(rule, S)
-    scale = spectrum_scale(S).unsqueeze(-1)
-    row, column = s.unsqueeze(-2), s.unsqueeze(-1)
-    turnU = (R * (P * row + column * P.mH)) / scale
-    turnV = (R * (column * P + P.mH * row)) / scale
-    if U.is_complex():
-        phase = torch.diagonal(P, dim1=-2, dim2=-1).imag * (0.5 * inverse) / scale[..., 0]
-        turn = torch.diag_embed(torch.complex(torch.zeros_like(phase), phase))
-        turnU, turnV = turnU + turn, turnV - turn
-    dU = _turn(U, U1 @ turnU, (dA @ V1 - U1 @ P) * inverse.unsqueeze(-2) / scale, k)
-    dV = _turn(V, V1 @ turnV, (dA.mH @ U1 - V1 @ P.mH) * inverse.unsqueeze(-2) / scale, k)
+    ascending = S.flip(-1)
+    R = rule.reciprocal(ascending)
+    observe_pairs(ascending, ((P + P.mH) * 0.5).flip(-2, -1), R)
+    sums, inverse = _reciprocals(S, U.shape[-2], Vh.shape[-1])
+    common, opposite = (P + P.mH) * (0.5 * _antisymmetric(R)), (P - P.mH) * (0.5 * sums)
+    dU = _turn(U, U1 @ (common + opposite), (dA @ V1 - U1 @ P) * inverse.unsqueeze(-2), k)
+    dV = _turn(V, V1 @ (common - opposite), (dA.mH @ U1 - V1 @ P.mH) * inverse.unsqueeze(-2), k)
     return dU, dS, dV.mH
 
 

@@ -13,6 +13,7 @@ from .lorentzian import Lorentzian
 from .mask import Mask
 from .power_iteration import PowerIteration
 from .rule import GradientRule, PairRule
+from .saturate import Saturate
 from .taylor import Taylor
 from .truncate import Truncate
 
@@ -25,6 +26,7 @@ __all__ = [
     "Mask",
     "PairRule",
     "PowerIteration",
+    "Saturate",
     "Taylor",
     "Truncate",
     "resolve",
@@ -32,6 +34,7 @@ __all__ = [
 
 #: Each rule with its default parameters, by name.
 RULES: dict[str, GradientRule] = {
+    "saturate": Saturate(),
     "exact": Exact(),
     "taylor": Taylor(),
     "clip": Clip(),
@@ -45,8 +48,8 @@ RULES: dict[str, GradientRule] = {
 def resolve(gradient: str | GradientRule) -> GradientRule:
     """A rule from its name, or the rule itself.
 
-    >>> resolve("taylor")
-    Taylor(degree=9, eps=None)
+    >>> resolve("saturate")
+    Saturate(rtol=0.0001)
     """
     if isinstance(gradient, str):
         if gradient not in RULES:
@@ -54,6 +57,6 @@ def resolve(gradient: str | GradientRule) -> GradientRule:
         return RULES[gradient]
     if not isinstance(gradient, GradientRule):
         raise TypeError(
-            f"gradient: got {gradient!r}; expected a rule such as Taylor(degree=9), or a name: {', '.join(RULES)}"
+            f"gradient: got {gradient!r}; expected a rule such as Saturate(rtol=1e-4), or a name: {', '.join(RULES)}"
         )
     return gradient

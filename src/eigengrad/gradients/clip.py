@@ -18,7 +18,7 @@ class Clip(PairRule):
 
     Bound: t. The threshold is absolute, as in the paper, so this rule is never scale-free: rescale the matrix and t
     means something else. It keeps small entries of R and cuts large ones, which can turn a column of R by up to
-    45°; prefer :class:`Taylor` unless you reproduce a result that clips.
+    45°; prefer :class:`Saturate` unless you reproduce a result that clips.
 
     >>> import torch, eigengrad as eg
     >>> A = torch.eye(3, requires_grad=True)

@@ -10,18 +10,18 @@ from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_positive
-from .rule import PairRule, pair_gaps, spectrum_scale
+from .rule import PairRule, pair_gaps, spread
 
 
 @dataclass(frozen=True)
 class Lorentzian(PairRule):
-    """Δ / (Δ² + ε) with Δ = (a − b)/max|λ|, in units of 1/max|λ|.
+    """Δ / (Δ² + ε) with Δ = (a − b)/s in units of 1/s, where s = λ_max − λ_min is the spread of the eigenvalues.
 
-    Bound: 1/(2 √ε max|λ|), reached at Δ = √ε; a pair that is tied exactly gets 0. Use it where tied eigenvectors
+    Bound: 1/(2 √ε s), reached at Δ = √ε; a pair that is tied exactly gets 0. Use it where tied eigenvectors
     should receive no gradient from each other and the change to exact values should be smooth.
 
     Args:
-        broadening: ε, relative to the squared scale of the matrix.
+        broadening: ε, relative to the squared spread.
 
     >>> import torch, eigengrad as eg
     >>> A = torch.eye(3, requires_grad=True)
@@ -41,7 +41,7 @@ class Lorentzian(PairRule):
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps
         # In units of √ε, so that a small ε does not underflow where Δ² + ε would.
-        width = spectrum_scale(eigenvalues).unsqueeze(-1) * math.sqrt(self.broadening)
+        width = spread(eigenvalues).unsqueeze(-1) * math.sqrt(self.broadening)
         width = width.clamp(min=torch.finfo(gaps.dtype).tiny)
         x = gaps / width
         return x / (x * x + 1.0) / width

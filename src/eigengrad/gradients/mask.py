@@ -9,19 +9,20 @@ from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_positive
-from .rule import PairRule, pair_gaps, round_off, spectrum_scale
+from .rule import PairRule, pair_gaps, round_off, spread
 
 
 @dataclass(frozen=True)
 class Mask(PairRule):
-    """1/(a − b), and 0 where the gap is at round-off: a − b ≤ rtol · max|λ|.
+    """1/(a − b), and 0 where the gap is at round-off, or at most rtol · (λ_max − λ_min).
 
-    Bound: 1/(rtol · max|λ|). This is the right gradient, not an approximation, where the loss does not depend on
-    the choice of basis inside a degenerate eigenspace (projectors, V f(λ) Vᴴ with tied λ, subspace distances).
+    Bound: 1/(n · finfo.eps · max|λ|), or 1/(rtol · (λ_max − λ_min)). This is the right gradient, not an approximation,
+    where the loss does not depend on the choice of basis inside a degenerate eigenspace (projectors, subspace
+    distances). An optimiser that starts at a tie stays there.
 
     Args:
-        rtol: what counts as a tie, relative to max|λ|. ``None`` is n · finfo.eps, the accuracy of the
-            eigenvalues themselves.
+        rtol: what counts as a tie, relative to the spread of the eigenvalues. ``None`` is n · finfo.eps · max|λ|, the
+            accuracy of the eigenvalues themselves.
 
     >>> import torch, eigengrad as eg
     >>> A = torch.diag(torch.tensor([1.0, 1.0, 2.0])).requires_grad_()
@@ -42,7 +43,7 @@ class Mask(PairRule):
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps
-        tie = round_off(eigenvalues) if self.rtol is None else self.rtol * spectrum_scale(eigenvalues)
+        tie = round_off(eigenvalues) if self.rtol is None else self.rtol * spread(eigenvalues)
         apart = gaps > tie.unsqueeze(-1)
         return reciprocal_where(apart, gaps)
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from .._arguments import require_integer, require_non_negative, require_positive
-from .rule import GradientRule
+from .._inputs import is_concrete
+from .removed import is_attributed, warn_removed
+from .rule import GradientRule, exact_bracket, norm, observe_pass, observers
 from .taylor import Taylor
 
 
@@ -85,9 +87,24 @@ class PowerIteration(GradientRule):
             turn, column = turns[i], n - 1 - i
             G = torch.where(turn.kept, self._pull_turn(turn, G, None if gV is None else gV[..., column, None]), G)
         G = G / scale
+        if gV is not None:
+            self._account(L, V, gV, (G + G.mH) * 0.5)
         if gL is not None:
             G = G + (V * (gL * _kept(L, turns)).unsqueeze(-2)) @ V.mH
         return (G + G.mH) * 0.5
+
+    def _account(self, L: Tensor, V: Tensor, gV: Tensor, G: Tensor) -> None:
+        """Compare the gradient of the eigenvectors with the exact one, for the observers and the warning."""
+        watched = not observers and is_attributed() and L.is_cpu and is_concrete(L, V, gV, G)
+        if not (observers or watched) or torch.compiler.is_compiling():
+            return
+        with torch.no_grad():
+            exact, unit = exact_bracket(L, V.mH @ gV)
+            removed = exact - unit * (V.mH @ G @ V)
+            exact, removed = norm(exact), norm(removed)
+        observe_pass(exact, removed)
+        if watched and (removed > 0.5 * exact).any():
+            warn_removed(self)
 
     def pushforward(self, L: Tensor, V: Tensor, dA: Tensor) -> tuple[Tensor, Tensor]:
         turns, scale = self._deflate(L, V)

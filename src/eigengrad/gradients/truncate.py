@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._arguments import require_integer, require_positive
-from .mask import Mask, reciprocal_where
+from .mask import reciprocal_where
 from .rule import PairRule, pair_gaps, round_off, spectrum_scale
 
 
@@ -54,10 +54,6 @@ class Truncate(PairRule):
         weight = eigenvalues.clamp(min=0) / spectrum_scale(eigenvalues)
         larger_ones = weight.flip(-1).cumsum(-1).flip(-1) - weight
         return larger_ones < energy * weight.sum(-1, keepdim=True)
-
-    def outside(self, eigenvalues: Tensor) -> Tensor:
-        # What is orthogonal to the singular vectors is none of them: it is not for truncation to drop.
-        return torch.where(self.kept(eigenvalues), Mask().outside(eigenvalues), torch.zeros_like(eigenvalues))
 
     def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
         gaps = pair_gaps(eigenvalues) if gaps is None else gaps

@@ -48,6 +48,7 @@ class Rule(enum.IntEnum):
     CLIP = 2
     LORENTZIAN = 3
     MASK = 4
+    SATURATE = 5
 
 
 class Function(enum.IntEnum):

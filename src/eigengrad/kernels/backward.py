@@ -23,8 +23,13 @@ _LARGEST = 512  # and up to this one by one,
 _ALONE = 64  # unless it is a single one that is larger than this: its products are for the library's threads
 
 
-def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
-    """gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV and the rule's R, for tensors that are ``usable``."""
+def rule_pullback(
+    rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor
+) -> tuple[Tensor, bool]:
+    """gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV and the rule's R, for tensors that are ``usable``.
+
+    Returns it, and whether the rule removed more than half of the gradient of some matrix.
+    """
     plan = _plan(V.shape, V.dtype, "rule")
     assert plan is not None
     L, gV = L.contiguous(), gV.resolve_neg()
@@ -36,15 +41,15 @@ def rule_pullback(rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: 
     if not plan.complete:
         Vt = V.mT
         X = matmul(Vt, gV).contiguous()
-        plan.run((X.data_ptr(), L.data_ptr(), slopes), options)
-        return matmul(matmul(V, X), Vt)
+        status = plan.run((X.data_ptr(), L.data_ptr(), slopes), options)
+        return matmul(matmul(V, X), Vt), status != 0
     by_rows = gV.is_contiguous()
     if not by_rows:
         gV = gV.mT.contiguous()
     V = _by_columns(V, plan)
     gA = torch.empty_like(plan.result)
-    plan.run((V.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()), options)
-    return gA
+    status = plan.run((V.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()), options)
+    return gA, status != 0
 
 
 def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:
@@ -73,12 +78,11 @@ class _Plan(NamedTuple):
     unit: int  # it takes so many matrices at a time
     microseconds: float  # that it takes alone, about
 
-    def run(self, places: Sequence[Any], options: Sequence[Any]) -> None:
-        """The kernel, on one thread or on several."""
+    def run(self, places: Sequence[Any], options: Sequence[Any]) -> int:
+        """The kernel, on one thread or on several; the union of what it returns."""
         if self.microseconds < threads.SHORT or torch.get_num_threads() == 1:
-            self.kernel(*places, 0, self.batch, *options, 0)
-        else:
-            threads.share(self.kernel, places, self.batch, self.unit, options, self.microseconds)
+            return self.kernel(*places, 0, self.batch, *options, 0)
+        return threads.share(self.kernel, places, self.batch, self.unit, options, self.microseconds)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -22,9 +22,9 @@ from .compiled import compiled, inner
 from .lane_products import product
 from .lanes import deinterleave, interleave
 from .parts import first_part, next_part
-from .rules import magnitude, make_ready
+from .rules import SATURATE, make_ready, measures, much_removed, weigh, without_noise
 from .vector_memory import aligned, load, store
-from .vectors import lanes_of, root, splat, width
+from .vectors import absolute, any_lane, fma, lanes_of, larger, root, splat, width
 
 __all__ = ["pull_through_function", "pull_through_rule"]
 
@@ -35,14 +35,20 @@ _SQRT = Function.SQRT.value
 def _rule(
     lanes: Any, V: Any, gV: Any, by_rows: bool, L: Any, gL: Any, with_gL: bool, gA: Any, first: int, last: int, n: int,
     rule: int, one: float, two: float,
-) -> None:  # fmt: skip
-    """V holds the eigenvectors as rows; gV is stored by rows, or by columns if not ``by_rows``."""
+) -> int:  # fmt: skip
+    """V holds the eigenvectors as rows; gV is stored by rows, or by columns if not ``by_rows``.
+
+    Returns 1 if the rule removed more than half of some gradient, else 0.
+    """
     W = width(lanes)
     v, x, g = aligned(lanes, n * n * W), aligned(lanes, n * n * W), aligned(lanes, n * n * W)
-    values, p, slopes = aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W)
+    values, p, slopes, sizes = (
+        aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W),
+    )  # fmt: skip
     offsets = np.empty(W, np.int64)
     half, zero = splat(lanes, 0.5), splat(lanes, 0.0)
     down, across = (n, 1) if by_rows else (1, n)
+    status = 0
     for begin in range(first, last, W):
         count = min(W, last - begin)
         interleave(lanes, V, begin, count, n * n, v, offsets)
@@ -50,18 +56,48 @@ def _rule(
         interleave(lanes, L, begin, count, n, values, offsets)
         if with_gL:
             interleave(lanes, gL, begin, count, n, slopes, offsets)
-        scale = make_ready(lanes, rule, one, two, n, values, p)
+        scale, reach = make_ready(lanes, rule, one, two, n, values, p)
+        size, spread = measures(lanes, n, values)
         product(lanes, n, v, n, 1, g, down, across, x)
+        sized, exact, removed = False, zero, zero
         for i in range(n):
+            low = load(lanes, values, i * W)
             store(x, (i * n + i) * W, load(lanes, slopes, i * W) if with_gL else zero)
             for j in range(i + 1, n):
-                R = magnitude(lanes, rule, one, load(lanes, p, i * W), load(lanes, p, j * W), scale)
-                t = half * (load(lanes, x, (i * n + j) * W) - load(lanes, x, (j * n + i) * W)) * R
+                gap = load(lanes, values, j * W) - low
+                t = half * (load(lanes, x, (i * n + j) * W) - load(lanes, x, (j * n + i) * W))
+                close = gap < reach
+                if rule == SATURATE and not any_lane(close):
+                    t = t / gap
+                    exact = fma(t * spread, t * spread, exact)
+                else:
+                    if not sized:
+                        _column_sizes(lanes, n, g, down, across, sizes)
+                        sized = True
+                    both = load(lanes, sizes, i * W) + load(lanes, sizes, j * W)
+                    t = without_noise(lanes, L, n, close, t, both)
+                    t, exact, removed = weigh(
+                        lanes, rule, one, L, load(lanes, p, i * W), load(lanes, p, j * W), gap, scale, size, spread,
+                        t, exact, removed,
+                    )  # fmt: skip
                 store(x, (i * n + j) * W, t)
                 store(x, (j * n + i) * W, t)
+        status |= much_removed(lanes, exact, removed)
         product(lanes, n, x, n, 1, v, n, 1, g)
         product(lanes, n, v, 1, n, g, n, 1, x)
         deinterleave(lanes, begin, count, n * n, x, gA, offsets)
+    return status
+
+
+@inner
+def _column_sizes(lanes: Any, n: int, g: Any, down: int, across: int, sizes: Any) -> None:
+    """The largest absolute value in each column of gV."""
+    W = width(lanes)
+    for j in range(n):
+        size = splat(lanes, 0.0)
+        for i in range(n):
+            size = larger(size, absolute(load(lanes, g, (i * down + j * across) * W)))
+        store(sizes, j * W, size)
 
 
 @inner
@@ -102,15 +138,17 @@ def pull_through_rule(
     number: Any, V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int,
     one: float, two: float, ledger: int,
 ) -> int:  # fmt: skip
-    """:func:`_rule`; gL may be 0, for none."""
+    """:func:`_rule`, whose result it returns; gL may be 0, for none."""
     lanes, size, count = lanes_of(number), last * n * n, last * n
     vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
     values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
     begin, end = first_part(ledger, first, last)
+    total = 0
     while begin < end:
-        _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, begin, end, n, rule, one, two)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        status = _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, begin, end, n, rule, one, two)
+        total |= status
+        begin, end = next_part(ledger, last, status)
+    return total
 
 
 @compiled

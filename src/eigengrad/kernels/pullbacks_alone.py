@@ -20,9 +20,9 @@ from .compiled import compiled, inner
 from .matrix_roots import pull_through_root, symmetrize
 from .parts import first_part, next_part
 from .products import copy_matrix, multiply, padded_rows, transpose_in
-from .rules import magnitude, make_ready
-from .vector_memory import aligned, broadcast, load, store
-from .vectors import lanes_of, splat, width
+from .rules import SATURATE, make_ready, measures, much_removed, weigh, without_noise
+from .vector_memory import aligned, broadcast, load, load_part, store, store_part
+from .vectors import absolute, any_lane, fma, horizontal_sum, lanes_of, larger, splat, width
 
 __all__ = ["fill_bracket", "function_alone", "rule_alone"]
 
@@ -33,65 +33,101 @@ _SQRT = Function.SQRT.value
 def _bracket(
     lanes: Any, X: Any, base: int, stride: int, L: Any, gL: Any, with_gL: bool, matrix: int, n: int, rule: int,
     one: float, two: float, room: Any,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Overwrite X = Vᵀ gV, whose rows are ``stride`` apart, with the bracket; the lower triangle mirrors the upper.
 
-    Vectors are along the rows. ``room`` is of :func:`_room` numbers.
+    Vectors are along the rows. ``room`` is of :func:`_room` numbers. Returns 1 if the rule removed more than half of
+    the gradient, else 0.
     """
     W = width(lanes)
-    half = splat(lanes, 0.5)
-    values, ready, p, column = room[: n * W], room[n * W :], room[2 * n * W :], room[2 * n * W + n + W :]
+    half, zero = splat(lanes, 0.5), splat(lanes, 0.0)
+    row = n + W
+    values, ready, rows = room[: n * W], room[n * W :], room[2 * n * W :]
+    plain, p, column, sizes = rows[:row], rows[row:], rows[2 * row :], rows[3 * row :]
     for j in range(n):
         store(values, j * W, broadcast(lanes, L, matrix * n + j))
-    scale = make_ready(lanes, rule, one, two, n, values, ready)
-    for j in range(n):
-        p[j] = ready[j * W]
-    for j in range(n, n + W):
-        p[j] = p[n - 1]
+    scale, reach = make_ready(lanes, rule, one, two, n, values, ready)
+    size, spread = measures(lanes, n, values)
+    for j in range(row):
+        plain[j] = values[min(j, n - 1) * W]
+        p[j] = ready[min(j, n - 1) * W]
+    store(column, 0, reach)
+    crowded = rule != SATURATE  # or some pair is close: neighbours are the closest
+    for j in range(1, n):
+        crowded |= plain[j] - plain[j - 1] < column[0]
+    if crowded:
+        _column_sizes(lanes, X, base, stride, n, sizes)
+    exact, removed = zero, zero
     for i in range(n):
         here = base + i * stride
-        X[here + i] = gL[matrix * n + i] if with_gL else 0
         for j in range(i + 1, n):
             column[j] = X[base + j * stride + i]
-        low = broadcast(lanes, p, i)
-        j = i + 1
-        while j + W <= n:
-            R = magnitude(lanes, rule, one, low, load(lanes, p, j), scale)
-            t = half * (load(lanes, X, here + j) - load(lanes, column, j)) * R
-            store(X, here + j, t)
-            store(column, j, t)
-            j += W
-        if j < n:
-            store(values, 0, half * magnitude(lanes, rule, one, low, load(lanes, p, j), scale))
-            for rest in range(j, n):
-                t = (X[here + rest] - column[rest]) * values[rest - j]
-                X[here + rest] = t
-                column[rest] = t
+        low, ready_low = broadcast(lanes, plain, i), broadcast(lanes, p, i)
+        for j in range(i + 1, n, W):
+            rest = n - j
+            if rest >= W:
+                t = half * (load(lanes, X, here + j) - load(lanes, column, j))
+            else:
+                t = half * (load_part(lanes, X, here + j, rest) - load_part(lanes, column, j, rest))
+            gap = load(lanes, plain, j) - low
+            close = gap < reach
+            if not crowded or (rule == SATURATE and not any_lane(close)):
+                t = t / gap
+                exact = fma(t * spread, t * spread, exact)
+            else:
+                t = without_noise(lanes, L, n, close, t, broadcast(lanes, sizes, i) + load(lanes, sizes, j))
+                t, exact, removed = weigh(
+                    lanes, rule, one, L, ready_low, load(lanes, p, j), gap, scale, size, spread, t, exact, removed
+                )
+            if rest >= W:
+                store(X, here + j, t)
+                store(column, j, t)
+            else:
+                store_part(X, here + j, t, rest)
+                store_part(column, j, t, rest)
         for j in range(i + 1, n):
             X[base + j * stride + i] = column[j]
+    for i in range(n):
+        X[base + i * stride + i] = gL[matrix * n + i] if with_gL else 0
+    return much_removed(lanes, splat(lanes, horizontal_sum(exact)), splat(lanes, horizontal_sum(removed)))
+
+
+@inner
+def _column_sizes(lanes: Any, X: Any, base: int, stride: int, n: int, sizes: Any) -> None:
+    """The largest absolute value in each column of X, and zeros for the W columns behind them."""
+    W = width(lanes)
+    for j in range(0, n, W):
+        rest, size = n - j, splat(lanes, 0.0)
+        for i in range(n):
+            place = base + i * stride + j
+            size = larger(size, absolute(load(lanes, X, place) if rest >= W else load_part(lanes, X, place, rest)))
+        store(sizes, j, size)
 
 
 @inner
 def _room(lanes: Any, n: int) -> Any:
     """Scratch for :func:`_bracket`."""
-    return aligned(lanes, 2 * (n * width(lanes) + n + width(lanes)))
+    return aligned(lanes, 2 * n * width(lanes) + 4 * (n + width(lanes)))
 
 
 @compiled
 def fill_bracket(
     number: Any, X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
 ) -> int:
-    """½ (X − Xᵀ) ∘ R + diag(gλ) in place of X; gL may be 0, for none."""
+    """½ (X − Xᵀ) ∘ R + diag(gλ) in place of X; gL may be 0, for none. Returns what :func:`_bracket` does."""
     lanes, count = lanes_of(number), last * n
     products, values, slopes = array_at(lanes, X, count * n), array_at(lanes, L, count), array_at(lanes, gL, count)
     room = _room(lanes, n)
     begin, end = first_part(ledger, first, last)
+    total = 0
     while begin < end:
+        status = 0
         for matrix in range(begin, end):
             base = matrix * n * n
-            _bracket(lanes, products, base, n, values, slopes, gL != 0, matrix, n, rule, one, two, room)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+            status |= _bracket(lanes, products, base, n, values, slopes, gL != 0, matrix, n, rule, one, two, room)
+        total |= status
+        begin, end = next_part(ledger, last, status)
+    return total
 
 
 @compiled
@@ -110,7 +146,9 @@ def rule_alone(
     scratch, room = zeros(lanes, 3 * matrix_size), _room(lanes, n)
     Vt, Y, X = int(np.int64(0)), matrix_size, 2 * matrix_size  # no literal, for which functions are compiled again
     next_one = int(np.int64(1))
+    total = 0
     while begin < end:
+        status = 0
         for matrix in range(begin, end):
             base = matrix * n * n
             copy_matrix(lanes, vectors, base, n, scratch, Vt, stride, n)
@@ -119,12 +157,13 @@ def rule_alone(
             else:
                 transpose_in(lanes, gradients, base, n, scratch, Y, stride, n)
             multiply(lanes, scratch, Vt, stride, next_one, Y, X, stride, n)
-            _bracket(lanes, scratch, X, stride, values, slopes, gL != 0, matrix, n, rule, one, two, room)
+            status |= _bracket(lanes, scratch, X, stride, values, slopes, gL != 0, matrix, n, rule, one, two, room)
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
             multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
             copy_matrix(lanes, scratch, X, stride, out, base, n, n)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        total |= status
+        begin, end = next_part(ledger, last, status)
+    return total
 
 
 @compiled

@@ -180,7 +180,7 @@ class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
         group_size, num_groups: d, or C/d; at most one of the two. By default all channels are one group.
         whitening: "zca" (symmetric), "pca" (components in order of variance) or "cholesky" (lower triangular).
         gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact",
-            and "taylor" for PCA.
+            and "saturate" for PCA.
         process_group: share statistics between the processes of this group while training; "world" is all of them.
 
     >>> import torch

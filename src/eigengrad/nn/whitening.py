@@ -27,8 +27,8 @@ _NAMES = (*RULES, _SVD, _PI)
 
 
 def default_gradient(whitening: str) -> str:
-    """What differentiates best: exact where there is no need for eigenvectors, Taylor for PCA."""
-    return "taylor" if whitening == "pca" else "exact"
+    """What differentiates best: exact where there is no need for eigenvectors, the default rule for PCA."""
+    return "saturate" if whitening == "pca" else "exact"
 
 
 def whitening_matrix(
@@ -46,7 +46,7 @@ def whitening_matrix(
         gradient: for ZCA "exact" (divided differences, the default), or a rule or its name to differentiate through
             :func:`eigengrad.eigh`: "taylor", "clip", … are the paper's SVD-Taylor, SVD-Clip; "power_iteration" is
             SVD-PI, which also drops what its stopping conditions drop; "svd" is plain ``torch.linalg.eigh``; "pi" is
-            power iteration in both passes. For PCA a rule, "taylor" by default. Cholesky has its own and takes none.
+            power iteration in both passes. For PCA a rule, "saturate" by default. Cholesky has its own and takes none.
 
     Returns:
         (..., d, d).
