@@ -16,7 +16,7 @@ from harness import interleave, write
 SIZES = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (128, 64), (1024, 16), (8, 256)]
 TEXT = """Forward + backward, float32, covariance matrices; median time of the contestants taking turns.
 
-- *taylor*: `eigengrad.eigh(A)` against `torch.linalg.eigh(A)`, gradients of eigenvalues and eigenvectors.
+- *eigh*: `eigengrad.eigh(A)` against `torch.linalg.eigh(A)`, gradients of eigenvalues and eigenvectors.
 - *without numba*: the same with the compiled kernels switched off, as it is without the extra `fast`.
 - *sqrt*, *inv_sqrt*: `eigengrad.matrix_sqrt(A)` and `matrix_inv_sqrt(A)` against V f(λ) Vᵀ through `torch.linalg.eigh`.
   The columns *sqrt/eigh* and *inv_sqrt/eigh* compare them with `torch.linalg.eigh` alone, forward + backward."""
@@ -24,7 +24,7 @@ TEXT = """Forward + backward, float32, covariance matrices; median time of the c
 
 def run(threads: list[int]) -> Path:
     rows = [measure(batch, n, count) for count in threads for batch, n in SIZES]
-    columns = ["threads", "batch", "n", "torch eigh", "taylor", "taylor/torch", "without numba/torch"]
+    columns = ["threads", "batch", "n", "torch eigh", "eigh", "eigh/torch", "without numba/torch"]
     columns += ["sqrt/torch", "inv_sqrt/torch", "sqrt/eigh", "inv_sqrt/eigh"]
     return write("derivatives", TEXT, columns, rows)
 
@@ -61,7 +61,7 @@ def measure(batch: int, n: int, threads: int) -> dict[str, Any]:
     times = interleave(
         {
             "torch eigh": pair(torch.linalg.eigh),
-            "taylor": pair(eg.eigh),
+            "eigh": pair(eg.eigh),
             "without numba": without_numba,
             "torch sqrt": single(lambda A: composed(A, torch.sqrt)),
             "sqrt": single(eg.matrix_sqrt),
@@ -75,7 +75,7 @@ def measure(batch: int, n: int, threads: int) -> dict[str, Any]:
         "batch": batch,
         "n": n,
         **times,
-        "taylor/torch": median["taylor"] / median["torch eigh"],
+        "eigh/torch": median["eigh"] / median["torch eigh"],
         "without numba/torch": median["without numba"] / median["torch eigh"],
         "sqrt/torch": median["sqrt"] / median["torch sqrt"],
         "inv_sqrt/torch": median["inv_sqrt"] / median["torch inv_sqrt"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor
 
 import eigengrad as eg
+from eigengrad.matrix_functions import logdet, low_rank, nuclear_norm, pinv, spectral_projector
 from eigengrad.matrix_functions.divided_differences import GivenFunction, ScalarFunction
 from eigengrad.matrix_functions.exp import Exp
 from eigengrad.matrix_functions.inv_sqrt import InvSqrt
 from eigengrad.matrix_functions.log import Log
-from eigengrad.matrix_functions.power import Power
+from eigengrad.matrix_functions.power import Power, WholePower
 from eigengrad.matrix_functions.sqrt import Sqrt
+from eigengrad.values import eigvalsh, svdvals
 
 Mp = Callable[[Any], Any]
 
@@ -33,6 +36,7 @@ class Entry:
     every_order: bool = False
     takes_eps: bool = True
     degree: float | None = None  # f′(c x) = c^degree f′(x)
+    indefinite: bool = False  # takes eigenvalues of both signs; ``domain`` then says which points to test it on
 
     @property
     def given(self) -> bool:
@@ -43,7 +47,14 @@ def _power(p: float) -> Entry:
     q = mpmath.mpf(p)
     exact = (lambda x: x**q, lambda x: q * x ** (q - 1), lambda x: q * (q - 1) * x ** (q - 2))
     domain = "positive" if p < 0 else "non-negative"
-    return Entry(f"power({p})", lambda A, **k: eg.matrix_power(A, p, **k), Power(p), exact, domain, degree=p - 1)
+    whole = float(p).is_integer()
+    scalar = WholePower(p) if whole else Power(p)
+    call = functools.partial(_matrix_power, p)
+    return Entry(f"power({p})", call, scalar, exact, domain, degree=p - 1, indefinite=whole)
+
+
+def _matrix_power(p: float, A: Tensor, **options: Any) -> Tensor:
+    return eg.matrix_power(A, p, **options)
 
 
 def _given(name: str, f: Any, df: Any, d2f: Any, exact: tuple[Mp, Mp, Mp], domain: str) -> Entry:
@@ -79,6 +90,8 @@ BY_NAME = {entry.name: entry for entry in FUNCTIONS}
 NAMED = [entry for entry in FUNCTIONS if not entry.given]
 GIVEN = [entry for entry in FUNCTIONS if entry.given]
 
+INDEFINITE = [entry for entry in FUNCTIONS if entry.indefinite]
+
 #: Eigenvalues, all positive, and whether the matrix is rotated (False keeps ties exact to the last bit).
 SPECTRA = {
     "generic": ((0.6, 1.3, 2.1), True),
@@ -88,6 +101,18 @@ SPECTRA = {
     "(1,1,2) to round-off": ((1.0, 1.0, 2.0), True),
     "gap 1e-9": ((1.0, 1.0 + 1e-9, 2.0), True),
     "rank one plus 0.1": ((0.1, 0.1, 1.1), True),
+}
+
+
+#: The same with both signs: what whole powers take.
+SIGNED = {
+    "generic": ((-1.7, -0.4, 0.9, 1.6), True),
+    "opposite": ((-1.0, -0.5, 0.5, 1.0), False),
+    "opposite to round-off": ((-1.0, -0.5, 0.5, 1.0), True),
+    "negative tie": ((-1.0, -1.0, 1.0, 2.0), False),
+    "negative tie to round-off": ((-1.0, -1.0, 1.0, 2.0), True),
+    "negative": ((-2.0, -1.0, -1.0, -0.7), True),
+    "gaps 1e-9": ((-1.0 - 1e-9, -1.0, 1.0, 1.0 + 1e-9), True),
 }
 
 
@@ -105,7 +130,7 @@ def rotation(n: int, dtype: torch.dtype = torch.float64, seed: int = 0, batch: t
 def randn(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(1000 + seed)
     wide = torch.complex128 if dtype.is_complex else torch.float64
-    return torch.randn(*shape, dtype=wide, generator=generator).to(dtype)
+    return torch.randn(shape, dtype=wide, generator=generator).to(dtype)
 
 
 def hermitian(X: Tensor) -> Tensor:
@@ -142,3 +167,27 @@ def relative_error(got: Tensor, expected: Tensor) -> float:
     scale = scale if scale > 0 else torch.ones_like(scale)
     error = torch.linalg.vector_norm((got - expected) / scale) / torch.linalg.vector_norm(expected / scale)
     return float(torch.nan_to_num(error, nan=torch.inf))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A function of matrices that is no scalar function of them: what it takes, and of what shape its result is."""
+
+    name: str
+    call: Callable[..., Tensor]
+    square: bool  # Hermitian and positive definite
+    shape: Callable[[int, int], tuple[int, ...]]  # of the result, from m and n
+    smooth: bool = True  # to second order, at ties (and whatever the rule)
+    smallest: int = 0  # n that its other arguments allow
+
+
+SUBJECTS = [
+    Subject("spectral_projector", functools.partial(spectral_projector, k=1), True, lambda m, n: (m, n), smallest=1),
+    Subject("low_rank", functools.partial(low_rank, k=1), False, lambda m, n: (m, n), smallest=1),
+    Subject("nuclear_norm", nuclear_norm, False, lambda m, n: ()),
+    Subject("logdet", logdet, True, lambda m, n: ()),
+    Subject("pinv", pinv, False, lambda m, n: (n, m)),
+    Subject("pinv hermitian", functools.partial(pinv, hermitian=True), True, lambda m, n: (n, m)),
+    Subject("eigvalsh", eigvalsh, True, lambda m, n: (n,), smooth=False),
+    Subject("svdvals", svdvals, False, lambda m, n: (min(m, n),), smooth=False),
+]

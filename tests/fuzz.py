@@ -5,14 +5,16 @@
 
 Matrices come in batches of one size, type and scale; the batch number and the seed determine everything in it. Every
 matrix is counted once and goes through every rule but the exact one, whose gradient is not finite at ties, and every
-function but the iterations of Newton and Schulz, which need not converge; the count of each is printed at the end. svd,
-polar and procrustes take a rectangular matrix with the same spectrum (its absolute values).
+function but the iterations of Newton and Schulz, which need not converge; the count of each is printed at the end.
+Functions of rectangular matrices (svd, polar, low_rank and others) take one with the same spectrum (its absolute
+values).
 """
 
 import argparse
 import os
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -22,12 +24,17 @@ import torch
 from torch import Tensor
 
 import eigengrad as eg
+from eigengrad.errors import GradientWarning
+from eigengrad.matrix_functions import kabsch, logdet, low_rank, nuclear_norm, pinv, spectral_projector
 from eigengrad.testing import SPECTRA, random_hermitian, random_matrix
+from eigengrad.values import eigvalsh, svdvals
 
 WORK = 300_000  # a batch of n × n matrices has about WORK / n^2.5 of them
 LARGEST_BATCH = 8192
 
 RULES = [
+    eg.Saturate(),
+    eg.Saturate(rtol=1e-12),
     eg.Taylor(),
     eg.Taylor(degree=1000),
     eg.Taylor(eps=1e-2),
@@ -120,10 +127,24 @@ def subjects(batch: Batch) -> Iterator[tuple[str, Tensor, Callable[[Tensor], tup
     yield "matrix_inv_sqrt", square, lambda A: (eg.matrix_inv_sqrt(A, eps=eps),)
     yield "matrix_power 0.3", square, lambda A: (eg.matrix_power(A, 0.3, eps=eps),)
     yield "matrix_power -0.7", square, lambda A: (eg.matrix_power(A, -0.7, eps=eps),)
+    yield "matrix_power 3 of A/‖A‖", square, lambda A: (eg.matrix_power(A / batch.scale, 3),)
     yield "matrix_log", square, lambda A: (eg.matrix_log(A, eps=eps),)
     yield "matrix_exp of 10 A/‖A‖", square, lambda A: (eg.matrix_exp(A / batch.scale * 10),)
     yield "matrix_function sin of A/‖A‖", square, lambda A: (eg.matrix_function(A / batch.scale, torch.sin, torch.cos),)
+    yield "logdet", square, lambda A: (logdet(A, eps=eps),)
+    # Cut wherever the number of the batch says, ties or not; sizes of gradients are in units of the scale.
+    k = 1 + batch.number % (batch.n - 1)
+    unit = square / batch.scale
+    yield "spectral_projector", unit, lambda A: (spectral_projector(A, k),)
+    yield "spectral_projector, smallest", unit, lambda A: (spectral_projector(A, -k),)
+    yield "spectral_projector, interval", unit, lambda A: (spectral_projector(A, interval=(-0.5, 0.5)),)
+    yield "low_rank", tall, lambda A: (low_rank(A, k),)
+    yield "nuclear_norm", tall, lambda A: (nuclear_norm(A),)
+    yield "pinv of A/‖A‖", tall / batch.scale, lambda A: (pinv(A, rtol=1e-3),)
+    yield "eigvalsh", square, lambda A: (eigvalsh(A),)
+    yield "svdvals", tall, lambda A: (svdvals(A),)
     yield "polar", tall, lambda A: tuple(eg.polar(A))
+    yield "kabsch", tall, lambda A: tuple(kabsch(A, tall.flip(-1), scale=True))
     yield "procrustes", tall, lambda A: (eg.procrustes(A, tall.flip(-1)),)
 
 
@@ -135,7 +156,9 @@ def run_batch(seed: int, number: int) -> tuple[Counter[str], list[str]]:
     for name, matrices, function in subjects(batch):
         counts[name] += len(matrices)
         try:
-            finite = _vector_jacobian(function, matrices, batch.generator).isfinite().flatten(1).all(1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", GradientWarning)  # that there is none: it is to be finite all the same
+                finite = _vector_jacobian(function, matrices, batch.generator).isfinite().flatten(1).all(1)
         except Exception as error:
             failures.append(f"{name}: {batch}: {type(error).__name__}: {error}")
             continue

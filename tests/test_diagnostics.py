@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import eigengrad as eg
-from eigengrad.gradients.rule import observers
+from eigengrad.gradients.observation import observers
 from functions_matrix import matrix, randn
 
 F32, F64 = torch.float32, torch.float64

@@ -13,6 +13,8 @@ REAL = [torch.float32, torch.float64]
 @pytest.mark.parametrize(
     "rule",
     [
+        eg.Saturate(),
+        eg.Saturate(rtol=0.1),
         eg.Taylor(),
         eg.Taylor(degree=0),
         eg.Taylor(degree=19, eps=0.01),

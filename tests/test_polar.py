@@ -8,6 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import eigengrad as eg
 from functions_matrix import gradient, hermitian, randn, relative_error, rotation
+from mp_rotations import as_matrix, exact_gradient, exact_second_derivative, inner, polar_factor
 
 F32, F64, C128 = torch.float32, torch.float64, torch.complex128
 SHAPES = [(3, 3), (5, 3), (3, 5), (4, 1), (1, 4), (1, 1), (2, 3, 2)]
@@ -27,6 +28,19 @@ def polar_u(A):
 
 def polar_h(A):
     return eg.polar(A).H
+
+
+def rotation_u(A):
+    return eg.polar(A, special=True).U
+
+
+def rotation_h(A):
+    return eg.polar(A, special=True).H
+
+
+def with_determinant_sign(A, sign):
+    """A or, if its determinant has another sign, A with its first row negated."""
+    return A if torch.linalg.det(A) * sign > 0 else torch.cat([-A[:1], A[1:]])
 
 
 def with_singular_values(sigma, m=None, n=None, dtype=F64, seed=0):
@@ -111,7 +125,10 @@ def test_second_derivatives_are_exact_for_complex_matrices(name):
 @pytest.mark.parametrize("name", ["orthogonal", "tied pair", "tall, tied", "wide, tied", "generic"])
 @pytest.mark.parametrize("factor", [polar_u, polar_h], ids=["U", "H"])
 def test_third_derivatives_are_exact_at_ties(name, factor):
-    A = SMOOTH[name]
+    check_third_derivative(SMOOTH[name], factor)
+
+
+def check_third_derivative(A, factor):
     E = [randn(*A.shape, seed=k) for k in range(3)]
 
     def mixed(order, *at):
@@ -231,6 +248,285 @@ def test_differentiating_through_torch_svd_is_nan_at_an_orthogonal_matrix():
     torch.testing.assert_close(gradient(polar_u, A, G), (G - G.mT) / 2)
 
 
+# ------------------------------------------------------------------------------------------------ accuracy, by mpmath
+
+
+def exact_value(A, G, special=False):
+    """Re⟨G, U⟩ as a function of the entries of A, in mpmath."""
+    return lambda entries: inner(G, polar_factor(as_matrix(entries, A), special))
+
+
+def exact_derivatives(A, G, E, special=False):
+    value = exact_value(A, G, special)
+    return exact_gradient(value, A), exact_second_derivative(value, A, E)
+
+
+#: Singular values of 3 × 3 matrices with a gap, of a pair that the derivative does not divide by the difference of.
+GAPS = [0.0, *(10.0**k for k in range(-15, 1, 3))]
+factors = pytest.mark.parametrize("special", [False, True], ids=["orthogonal", "rotation"])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(F32, 1e-5), (F64, 1e-10)], ids=str)
+@pytest.mark.parametrize("gap", GAPS)
+@factors
+@pytest.mark.parametrize("sign", [1, -1], ids=["det > 0", "det < 0"])
+def test_the_gradient_is_that_of_mpmath_at_every_gap(sign, special, gap, dtype, tolerance):
+    A = with_determinant_sign(with_singular_values([1.0, 1.0 + gap, 0.4]), sign).to(dtype)
+    G = randn(3, 3, dtype=dtype)
+    expected = exact_gradient(exact_value(A, G, special), A)
+    assert relative_error(gradient(lambda X: eg.polar(X, special=special).U, A, G), expected) < tolerance
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(F32, 1e-5), (F64, 1e-10)], ids=str)
+@factors
+@pytest.mark.parametrize(
+    "diagonal", [(1, 1, 1), (1, 1, -0.5), (1, 1, 2), (2, 2, 2), (-1, -1, 1), (1, 1), (-1, -1), (3,)], ids=str
+)
+def test_the_gradient_is_that_of_mpmath_where_ties_are_exact(diagonal, special, dtype, tolerance):
+    A = torch.diag(torch.tensor(diagonal, dtype=dtype))
+    G = randn(*A.shape, dtype=dtype)
+    expected = exact_gradient(exact_value(A, G, special), A)
+    got = gradient(lambda X: eg.polar(X, special=special).U, A, G)
+    if len(diagonal) == 1:
+        assert torch.equal(got, torch.zeros_like(got))
+    else:
+        assert relative_error(got, expected) < tolerance
+
+
+def rotation_2x2(A):
+    """The rotation nearest to A, (2, 2), by the angle: tan θ = (a21 − a12)/(a11 + a22)."""
+    sine, cosine = A[1, 0] - A[0, 1], A[0, 0] + A[1, 1]
+    length = torch.sqrt(sine * sine + cosine * cosine)
+    return torch.stack([cosine, -sine, sine, cosine]).view(2, 2) / length
+
+
+@pytest.mark.parametrize("small", [10.0**-k for k in range(13)])
+@factors
+def test_derivatives_of_2_by_2_matrices_are_those_of_the_angle_however_small_the_second_singular_value(special, small):
+    for seed in range(5):
+        A = with_singular_values([1.0, small], seed=3 * seed)
+        sign = 1 if not special or small == 1 else (-1) ** seed
+        A, G = with_determinant_sign(A, sign), randn(2, 2, seed=seed)
+
+        def loss(X, G=G):
+            return (eg.polar(X, special=special).U * G).sum()
+
+        def angle(X, G=G):
+            return (rotation_2x2(X) * G).sum()
+
+        expected = torch.func.hessian(angle)(A)
+        assert relative_error(gradient(loss, A, torch.ones(())), gradient(angle, A, torch.ones(()))) < 1e-12
+        assert relative_error(torch.func.hessian(loss)(A), expected) < 1e-13
+        assert relative_error(torch.autograd.functional.hessian(loss, A), expected) < 1e-13
+
+
+GRADED = {
+    "3, to 1e-6": ([1, 1e-3, 1e-6], 3, F64),
+    "3, to 1e-12": ([1, 1e-6, 1e-12], 3, F64),
+    "3, last 1e-12": ([1, 1, 1e-12], 3, F64),
+    "4, to 1e-6": ([1, 1e-2, 1e-4, 1e-6], 4, F64),
+    "4, to 1e-12": ([1, 1e-4, 1e-8, 1e-12], 4, F64),
+    "4, last 1e-12": ([1, 1, 1e-3, 1e-12], 4, F64),
+    "tall, to 1e-6": ([1, 1e-6], 4, F64),
+    "complex, to 1e-6": ([1, 1e-6], 2, C128),
+    "tall, complex, to 1e-6": ([1, 1e-6], 3, C128),
+}
+
+
+#: Each with the determinant of either sign, if it has one, for the orthogonal matrix and the rotation.
+GRADED_CASES = [
+    (name, special, sign)
+    for name, (sigma, m, dtype) in GRADED.items()
+    for special, sign in (
+        [(False, 1), (False, -1), (True, 1), (True, -1)] if m == len(sigma) and dtype == F64 else [(False, 0)]
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "special", "sign"), GRADED_CASES)
+def test_both_derivatives_of_graded_matrices_are_as_accurate_as_the_matrix_determines_them(name, special, sign):
+    sigma, m, dtype = GRADED[name]
+    n = len(sigma)
+    A = with_singular_values(sigma, m, n, dtype, seed=4)
+    A = with_determinant_sign(A, sign) if sign else A
+    # The smallest divisor of the derivatives; relative to it, A has round-off eps.
+    divisor = sigma[-2] + (sign if special else 1) * sigma[-1] if sign else sigma[-1]
+    G, E = randn(m, n, dtype=dtype), randn(m, n, dtype=dtype, seed=1)
+    got = second(lambda X: eg.polar(X, special=special).U, A, G, E)
+    # Relative to the largest that the derivatives can be, up to a constant: those of one G may happen to be smaller.
+    largest = [G.norm() / divisor, G.norm() * E.norm() / divisor**2]
+    for one, exact, size in zip(got, exact_derivatives(A, G, E, special), largest, strict=True):
+        assert (one - exact).norm() / size < torch.finfo(F64).eps * (16 + 1 / divisor)  # of the products, and of A
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-5, 1e-8])
+def test_a_rotation_near_one_that_is_not_determined_is_as_accurate_as_the_matrix_determines_it(gap):
+    # det A < 0: the derivative has 1/(σ₂ − σ₃).
+    A = with_determinant_sign(with_singular_values([1.0, 0.5 + gap, 0.5]), -1)
+    G, E = randn(3, 3), randn(3, 3, seed=1)
+    for one, exact in zip(second(rotation_u, A, G, E), exact_derivatives(A, G, E, True), strict=True):
+        assert relative_error(one, exact) < 32 * torch.finfo(F64).eps / gap
+
+
+def test_the_differences_of_mpmath_are_exact_themselves():
+    # At the identity dU is the antisymmetric half of dA.
+    A, G = torch.eye(3, dtype=F64), randn(3, 3)
+    assert relative_error(exact_gradient(exact_value(A, G), A), (G - G.mT) / 2) < 1e-15
+
+
+# --------------------------------------------------------------------------------------------------------- rotations
+
+
+def signed(diagonal):
+    return torch.diag(torch.tensor(diagonal, dtype=F64))
+
+
+#: Where the nearest rotation has derivatives.
+ROTATIONS = {
+    "generic": with_singular_values([0.5, 1.2, 2.0]),
+    "generic, det < 0": with_determinant_sign(with_singular_values([0.5, 1.2, 2.0]), -1),
+    "identity": torch.eye(3, dtype=F64),
+    "2 × 2 identity": torch.eye(2, dtype=F64),
+    "orthogonal": with_determinant_sign(rotation(3), 1),
+    "tied pair": with_determinant_sign(with_singular_values([1.0, 1.0, 2.0]), 1),
+    "tied pair, det < 0": with_determinant_sign(with_singular_values([1.0, 2.0, 2.0]), -1),
+    "exact tie, det < 0": signed([1.0, 1.0, -0.5]),
+    "singular": signed([2.0, 1.0, 0.0]),
+    "singular, tied": signed([1.0, 1.0, 0.0]),
+    "singular 2 × 2": with_singular_values([1.0, 0.0]),
+    "5 × 5, det < 0": with_determinant_sign(with_singular_values([0.2, 1.0, 1.0, 2.0, 2.0]), -1),
+}
+every_rotation = pytest.mark.parametrize("name", ROTATIONS)
+
+
+@every_rotation
+def test_the_special_factor_is_the_nearest_rotation(name):
+    A = ROTATIONS[name]
+    n = A.shape[-1]
+    U, H = eg.polar(A, special=True)
+    torch.testing.assert_close(U @ H, A, rtol=0, atol=1e-13)
+    torch.testing.assert_close(U.mT @ U, torch.eye(n, dtype=F64), rtol=0, atol=1e-13)
+    assert torch.linalg.det(U).item() == pytest.approx(1.0, abs=1e-13)
+    assert torch.equal(H, H.mT)
+    assert torch.linalg.det(H).item() == pytest.approx(torch.linalg.det(A).item(), abs=1e-13)
+    assert (torch.linalg.eigvalsh(H) < -1e-13).sum() == int(torch.linalg.det(A) < -1e-13)
+    best = torch.linalg.matrix_norm(A - U)
+    others = torch.stack([with_determinant_sign(rotation(n, seed=s), 1) for s in range(100)])
+    near = rotation_u(U + 0.05 * torch.randn(100, n, n, dtype=F64))
+    for competitors in (others, near):
+        assert (torch.linalg.matrix_norm(A - competitors) >= best - 1e-13).all()
+
+
+@every_rotation
+def test_first_and_second_derivatives_of_rotations_are_exact(name):
+    A = ROTATIONS[name].clone().requires_grad_()
+
+    def call(X):
+        return tuple(eg.polar(X, special=True))
+
+    options = {"check_batched_grad": True, "atol": 1e-6, "rtol": 1e-6}
+    assert gradcheck(call, A, check_forward_ad=True, **options)
+    assert gradgradcheck(call, A, check_fwd_over_rev=True, **{**options, "atol": 1e-5, "rtol": 1e-5})
+
+
+@pytest.mark.parametrize("name", ["identity", "tied pair, det < 0", "singular"])
+@pytest.mark.parametrize("factor", [rotation_u, rotation_h], ids=["U", "H"])
+def test_third_derivatives_of_rotations_are_exact(name, factor):
+    check_third_derivative(ROTATIONS[name], factor)
+
+
+def test_the_pose_layer_has_a_gradient_at_the_identity():
+    def through_torch(A):
+        U, _, Vh = torch.linalg.svd(A)
+        last = torch.linalg.det(U @ Vh).unsqueeze(-1)
+        return U * torch.cat([torch.ones(2, dtype=F64), last]) @ Vh
+
+    A, G, E, h = torch.eye(3, dtype=F64), randn(3, 3), randn(3, 3, seed=1), 1e-5
+    g = gradient(rotation_u, A, G)
+    differences = (through_torch(A + h * E) - through_torch(A - h * E)) / (2 * h)
+    assert not torch.isfinite(gradient(through_torch, A, G)).all()
+    assert (g * E).sum().item() == pytest.approx((differences * G).sum().item(), rel=1e-8)
+    torch.testing.assert_close(g, (G - G.mT) / 2)
+
+
+def test_rotations_are_smooth_where_the_determinant_changes_its_sign():
+    P, Q, G, E = with_determinant_sign(rotation(3), 1), with_determinant_sign(rotation(3, seed=1), 1), *randn(2, 3, 3)
+    at, *near = (second(rotation_u, P * torch.tensor([2.0, 1.0, s]) @ Q.mT, G, E) for s in (0.0, 1e-9, -1e-9))
+    for side in near:
+        for got, expected in zip(side, at, strict=True):
+            assert relative_error(got, expected) < 1e-7
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize(
+    "diagonal", [(1, 1, -1), (2, 1, -1), (2, 0, 0), (0, 0, 0), (1, -1), (0, 0), (2, 1, 1, -1)], ids=str
+)
+def test_rotations_that_are_not_determined_get_no_gradient_from_the_undetermined_pair(diagonal, dtype):
+    exact = torch.diag(torch.tensor(diagonal, dtype=dtype))
+    P, Q = (with_determinant_sign(rotation(len(diagonal), seed=s), 1).to(dtype) for s in (0, 1))
+    for A in (exact, P @ exact @ Q.mT):
+        assert torch.linalg.det(rotation_u(A)).item() == pytest.approx(1.0, abs=1e-5)
+        for call in (rotation_u, rotation_h):
+            derivatives = second(call, A, randn(*A.shape, dtype=dtype), randn(*A.shape, dtype=dtype, seed=1))
+            assert all(x.abs().max() < 1e3 for x in derivatives)
+
+
+def test_the_determined_pairs_of_a_rotation_that_is_not_determined_keep_their_gradient():
+    # s = (2, ±1, ∓1), in one order or the other: the first has 1/(2 ± 1) with the others, which determine nothing.
+    A, G = signed([2.0, 1.0, -1.0]), randn(3, 3)
+    R, H = eg.polar(A, special=True)
+    C = R.mT @ G - G.mT @ R
+    F = torch.zeros(3, 3, dtype=F64)
+    F[0, 1:] = F[1:, 0] = 1 / (2 + H.diagonal()[1:])
+    torch.testing.assert_close(gradient(rotation_u, A, G), R @ (F * C), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("scale", [1e-30, 1e-15, 1e15, 1e30])
+@pytest.mark.parametrize("name", ["generic, det < 0", "identity", "exact tie, det < 0"])
+def test_the_scale_of_the_matrix_does_not_matter_to_its_rotation(name, scale, dtype):
+    A = ROTATIONS[name].to(dtype)
+    G = randn(*A.shape, dtype=dtype)
+    tolerance = 64 * torch.finfo(dtype).eps
+    assert relative_error(rotation_u(A * scale), rotation_u(A.double())) < tolerance
+    got = gradient(rotation_u, A * scale, G).double() * scale
+    assert relative_error(got, gradient(rotation_u, A.double(), G.double())) < tolerance
+
+
+def test_a_rotation_of_one_dimension_is_one_without_a_gradient():
+    A = torch.tensor([[[2.0]], [[-3.0]], [[0.0]]], dtype=F64)
+    U, H = eg.polar(A, special=True)
+    assert torch.equal(U, torch.ones_like(A))
+    assert torch.equal(H, A)
+    assert torch.equal(gradient(rotation_u, A, torch.ones_like(A)), torch.zeros_like(A))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3), (0, 0), (2, 0, 0)], ids=str)
+def test_empty_batches_and_matrices_have_rotations(shape):
+    A = torch.zeros(shape, dtype=F64)
+    U, H = eg.polar(A, special=True)
+    assert U.shape == H.shape == shape
+    assert gradient(rotation_u, A, A).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: eg.polar(torch.ones(3, 2), special=True), ValueError, r"polar: .*A must be square.*got \(3, 2\)"),
+        (lambda: eg.polar(torch.ones(2, 2) * 1j, special=True), TypeError, "polar: .*A must be.*real.*complex64"),
+        (
+            lambda: eg.procrustes(torch.ones(5, 2) * 1j, torch.ones(5, 2) * 1j, special=True),
+            TypeError,
+            "procrustes: .*A must be.*real.*complex64",
+        ),
+    ],
+    ids=["not square", "complex", "procrustes of complex"],
+)
+def test_rotations_are_refused_where_there_are_none(call, kind, message):
+    with pytest.raises(kind, match=f"^{message}"):
+        call()
+
+
 # -------------------------------------------------------------------------------------------------------- transforms
 
 
@@ -254,6 +550,37 @@ def test_vmap_grad_jvp_and_compile_agree_with_eager(shape):
     torch.testing.assert_close(gradient(compiled, A, G.expand(3, *shape)), g)
 
 
+def test_rotations_in_vmap_grad_jvp_and_compile_agree_with_eager():
+    torch._dynamo.reset()
+    A, G, E = randn(4, 3, 3), randn(3, 3, seed=1), randn(4, 3, 3, seed=2)
+    assert {-1.0, 1.0} == set(torch.linalg.det(A).sign().tolist())
+    g = gradient(rotation_u, A, G.expand(4, 3, 3))
+    for got, want in zip(
+        torch.func.vmap(lambda X: eg.polar(X, special=True))(A), eg.polar(A, special=True), strict=True
+    ):
+        torch.testing.assert_close(got, want)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(lambda X: (rotation_u(X) * G).sum()))(A), g)
+    _, dU = torch.func.jvp(rotation_u, (A,), (E,))
+    assert (dU * G).sum().item() == pytest.approx((g * E).sum().item(), rel=1e-11)
+    compiled = torch.compile(rotation_u, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(A), rotation_u(A))
+    torch.testing.assert_close(gradient(compiled, A, G.expand(4, 3, 3)), g)
+
+
+@pytest.mark.parametrize("name", ["identity", "tied pair, det < 0", "singular"])
+def test_the_hessian_of_a_rotation_by_torch_func_is_that_of_autograd(name):
+    A = ROTATIONS[name]
+    G = randn(*A.shape)
+
+    def loss(X):
+        return (rotation_u(X) * G).sum()
+
+    expected = torch.autograd.functional.hessian(loss, A)
+    torch.testing.assert_close(torch.func.hessian(loss)(A), expected)
+    batch = torch.stack([A, 2 * A])
+    torch.testing.assert_close(torch.func.vmap(torch.func.hessian(loss))(batch), torch.stack([expected, expected / 4]))
+
+
 def test_the_hessian_by_torch_func_is_that_of_autograd():
     A, G = SMOOTH["tied pair"], randn(3, 3)
 
@@ -270,6 +597,15 @@ def test_autocast_changes_neither_value_nor_gradient(factor):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert relative_error(factor(A), value) < 1e-6
         assert relative_error(gradient(factor, A, G), g) < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2)], ids=str)
+def test_autocast_does_not_change_second_derivatives(shape):
+    A, G, E = (randn(*shape, dtype=F32, seed=k) for k in range(3))
+    expected = second(polar_u, A, G, E)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for got, want in zip(second(polar_u, A, G, E), expected, strict=True):
+            assert relative_error(got, want) < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -358,6 +694,31 @@ def test_the_gradient_of_procrustes_is_finite_and_exact_when_the_points_match_al
     A = rotation(3).requires_grad_()
     B = A.detach().clone().requires_grad_()
     assert gradcheck(eg.procrustes, (A, B), atol=1e-6, rtol=1e-6)
+
+
+def test_special_procrustes_is_the_best_rotation_where_the_best_orthogonal_matrix_reflects():
+    A = randn(8, 3)
+    B = A * torch.tensor([1.0, 1.0, -1.0], dtype=F64) + 0.1 * randn(8, 3, seed=1)
+    Q = eg.procrustes(A, B, special=True)
+    assert torch.linalg.det(eg.procrustes(A, B)) < 0
+    assert torch.linalg.det(Q).item() == pytest.approx(1.0, abs=1e-13)
+    best = torch.linalg.matrix_norm(A @ Q - B)
+    others = torch.stack([with_determinant_sign(rotation(3, seed=s), 1) for s in range(300)])
+    assert (torch.linalg.matrix_norm(A @ others - B) >= best - 1e-12).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["det > 0", "det < 0"])
+def test_the_derivatives_of_special_procrustes_are_exact_in_both_arguments(sign):
+    A, B = randn(5, 3), randn(5, 3, seed=1)
+    if torch.linalg.det(A.mT @ B) * sign < 0:
+        B = -B
+    points = (A.requires_grad_(), B.detach().requires_grad_())
+
+    def call(A, B):
+        return eg.procrustes(A, B, special=True)
+
+    assert gradcheck(call, points, check_forward_ad=True, atol=1e-6, rtol=1e-6)
+    assert gradgradcheck(call, points, atol=1e-5, rtol=1e-5)
 
 
 def test_procrustes_broadcasts_batches():

@@ -9,7 +9,7 @@ import torch
 from torch.linalg import LinAlgError
 
 import eigengrad as eg
-from eigengrad import solvers
+from eigengrad.solvers import lapack
 from eigengrad.testing import SPECTRA, random_hermitian
 
 BAD = [torch.nan, torch.inf, -torch.inf]
@@ -102,7 +102,7 @@ def failing(monkeypatch):
                 raise LinAlgError(f"linalg.{name}: The algorithm failed to converge")
             return original(A, *arguments, **keywords)
 
-        monkeypatch.setattr(torch.linalg, name, fake)
+        monkeypatch.setattr(lapack, f"_torch_{name}", fake)
         return calls
 
     return install
@@ -146,7 +146,7 @@ def test_other_errors_are_passed_on(monkeypatch):
     def broken(A, UPLO):
         raise MemoryError("no memory")
 
-    monkeypatch.setattr(torch.linalg, "eigh", broken)
+    monkeypatch.setattr(lapack, "_torch_eigh", broken)
     with pytest.raises(MemoryError, match="no memory"):
         eg.eigh(torch.eye(2), driver="lapack")
 
@@ -190,7 +190,7 @@ def test_bad_driver_is_refused_with_the_choices(name):
         DECOMPOSITIONS[name](torch.eye(2), driver="magic")
 
 
-@pytest.mark.parametrize("driver", [None, *solvers.DRIVERS])
+@pytest.mark.parametrize("driver", [None, "lapack", "batched"])  # the others are for CUDA
 @decompositions
 def test_every_driver_decomposes(name, driver, generator):
     A = random_hermitian(SPECTRA["ties"]((3, 6), generator), generator)

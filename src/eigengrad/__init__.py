@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import linalg
 from .diagnostics import GradientMonitor, SpectrumReport, spectrum_report
 from .eigh import eigh
-from .errors import ConvergenceError, DomainError, GaugeError, GradientWarning, NonFiniteError
+from .errors import (
+    ConvergenceError,
+    DomainError,
+    GaugeError,
+    GradientWarning,
+    NonFiniteError,
+    NotHermitianError,
+    NotPositiveDefiniteError,
+)
 from .gradients import Clip, Exact, GradientRule, Lorentzian, Mask, PairRule, PowerIteration, Saturate, Taylor, Truncate
 from .matrix_functions import (
+    kabsch,
+    logdet,
+    low_rank,
     matrix_exp,
     matrix_function,
     matrix_inv_sqrt,
@@ -17,11 +29,16 @@ from .matrix_functions import (
     matrix_sqrt,
     newton_schulz_inv_sqrt,
     newton_schulz_sqrt,
+    nuclear_norm,
+    pinv,
     polar,
     procrustes,
+    spectral_projector,
 )
+from .patch import patch_torch
 from .power_iteration import power_iteration
 from .svd import svd
+from .values import eigvalsh, svdvals
 
 if TYPE_CHECKING:
     from . import nn
@@ -40,6 +57,8 @@ __all__ = [
     "Lorentzian",
     "Mask",
     "NonFiniteError",
+    "NotHermitianError",
+    "NotPositiveDefiniteError",
     "PairRule",
     "PowerIteration",
     "Saturate",
@@ -47,6 +66,11 @@ __all__ = [
     "Taylor",
     "Truncate",
     "eigh",
+    "eigvalsh",
+    "kabsch",
+    "linalg",
+    "logdet",
+    "low_rank",
     "matrix_exp",
     "matrix_function",
     "matrix_inv_sqrt",
@@ -56,11 +80,16 @@ __all__ = [
     "newton_schulz_inv_sqrt",
     "newton_schulz_sqrt",
     "nn",
+    "nuclear_norm",
+    "patch_torch",
+    "pinv",
     "polar",
     "power_iteration",
     "procrustes",
+    "spectral_projector",
     "spectrum_report",
     "svd",
+    "svdvals",
 ]
 
 

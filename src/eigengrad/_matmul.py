@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from ._inputs import full_precision
+from ._inputs import full_precision, is_constant
 from ._transforms import Batched, run
 
 __all__ = ["precise_matmul"]
@@ -20,6 +20,8 @@ __all__ = ["precise_matmul"]
 def precise_matmul(A: Tensor, B: Tensor) -> Tensor:
     """A @ B for factors of the same batch shape."""
     with full_precision(A):
+        if is_constant(A) and is_constant(B):
+            return A @ B
         product: Tensor = run(_Matmul, _MatmulTransforms, A, B)
         return product
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,7 +14,8 @@ from ._arguments import require_positive
 from ._inputs import check_matrix, full_precision, widen
 from .eigh import eigh
 from .gradients import RULES, GradientRule, PairRule, Taylor, resolve
-from .gradients.rule import exact_and_removed, observers, pair_gaps, spectrum_scale
+from .gradients.observation import exact_and_removed, observers
+from .gradients.spectrum import pair_gaps, spectrum_scale
 
 __all__ = ["GradientMonitor", "SpectrumReport", "spectrum_report"]
 
@@ -80,7 +80,7 @@ def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "saturate") -> 
       tied eigenvalues        100 %
       bound n(K+1)/eps        2e+03
       largest |R| by rule
-        saturate                    1e+04
+        saturate                    1e+05
         exact                       inf
         taylor                      10
         clip                        100
@@ -122,8 +122,8 @@ class GradientMonitor:
     For a pair with gap Δ a rule replaces 1/Δ by R; what it removed of the exact gradient is the share 1 − R Δ: q^(K+1)
     for Taylor, e^(−Δ/τ) for Saturate. ``removed`` is its mean over all pairs; ``lost`` is what that means for the
     gradients at hand, in which most pairs of close eigenvalues may have no part: the norm of what was removed over the
-    norm of the exact gradient. (Gaps below finfo.eps · max|λ| count as that.) Power iteration fills no R, so it is seen
-    in ``lost`` only.
+    norm of the exact gradient, its mean over all matrices. (Gaps below finfo.eps · max|λ| count as that.) Power
+    iteration fills no R, so it is seen in ``lost`` only.
 
     The monitor adds up on the device, without waiting for it; reading a number (a property, ``str``) waits. What runs
     inside compiled code is not seen. While somebody monitors, there is no :class:`eigengrad.GradientWarning`.
@@ -150,7 +150,6 @@ class GradientMonitor:
         self._acted: Any = 0
         self._removed: Any = 0
         self._largest: Any = 0
-        self._exact: Any = 0
         self._lost: Any = 0
 
     def __enter__(self) -> GradientMonitor:
@@ -164,7 +163,7 @@ class GradientMonitor:
 
     @torch.no_grad()
     def observe_pairs(self, eigenvalues: Tensor, numerators: Tensor, R: Tensor) -> None:
-        """Count the pairs of one derivative; see :class:`eigengrad.gradients.rule.Observer`."""
+        """Count the pairs of one derivative; see :class:`eigengrad.gradients.observation.Observer`."""
         n = eigenvalues.shape[-1]
         if n < 2:
             return
@@ -189,8 +188,7 @@ class GradientMonitor:
         self._add(exact, removed)
 
     def _add(self, exact: Tensor, removed: Tensor) -> None:
-        self._exact = self._exact + exact.square().sum()
-        self._lost = self._lost + removed.square().sum()
+        self._lost = self._lost + torch.where(exact > 0, removed / exact, torch.zeros_like(exact)).sum()
 
     @property
     def acted(self) -> float:
@@ -204,9 +202,8 @@ class GradientMonitor:
 
     @property
     def lost(self) -> float:
-        """The norm of what was removed over the norm of the exact gradient of the vectors, of all passes together."""
-        exact = float(self._exact)
-        return math.sqrt(float(self._lost) / exact) if exact > 0 else 0.0
+        """The norm of what was removed over that of the exact gradient of the vectors, its mean over all matrices."""
+        return float(self._lost) / max(self.matrices, 1)
 
     @property
     def amplification(self) -> float:

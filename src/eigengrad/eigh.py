@@ -63,7 +63,7 @@ def eigh(
         B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I.
         k: only the k largest eigenvalues and their vectors, or the −k smallest if negative. A loss of the subspace of
             these vectors then has its exact gradient: between kept and dropped no rule is used.
-        gradient: a rule such as ``Saturate(rtol=1e-4)``, or its name: "saturate", "exact", "taylor", "clip",
+        gradient: a rule such as ``Saturate(rtol=1e-5)``, or its name: "saturate", "exact", "taylor", "clip",
             "lorentzian", "mask", "truncate", "power_iteration".
         driver: who computes the decomposition; ``None`` chooses.
         check_finite: look for NaN and infinity first. ``None`` does so on the CPU, where it is nearly free; on

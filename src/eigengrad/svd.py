@@ -15,9 +15,11 @@ from ._return_types import SvdResult, svd_result
 from ._transforms import Batched, run
 from .eigh import check_phase_invariance
 from .gradients import GradientRule, PairRule, resolve
+from .gradients.observation import account, observe_pairs
 from .gradients.partial import Partial
 from .gradients.removed import CallSite, attributed, call_site
-from .gradients.rule import account, observe_pairs, skew_part
+from .gradients.rule import skew_part
+from .gradients.spectrum import reciprocal_where
 
 __all__ = ["svd"]
 
@@ -145,12 +147,7 @@ def _reciprocals(S: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
     nonzero = floor < S
     some = nonzero.unsqueeze(-1) | nonzero.unsqueeze(-2)
     sums = S.unsqueeze(-1) + S.unsqueeze(-2)
-    return _reciprocal_where(some, sums), _reciprocal_where(nonzero, S)
-
-
-def _reciprocal_where(chosen: Tensor, x: Tensor) -> Tensor:
-    """1/x where ``chosen``, 0 elsewhere, with derivatives that never see the division by zero."""
-    return torch.where(chosen, 1.0 / torch.where(chosen, x, torch.ones_like(x)), torch.zeros_like(x))
+    return reciprocal_where(some, sums), reciprocal_where(nonzero, S)
 
 
 def _antisymmetric(R: Tensor) -> Tensor:
@@ -179,7 +176,8 @@ def _pullback(
     ascending = S.flip(-1)
     R = rule.reciprocal(ascending)
     if k > 1:
-        account(rule, ascending, common.flip(-2, -1), R)
+        slopes = None if gS is None else gS.flip(-1)
+        account(rule, ascending, (XU + XV).flip(-2, -1), slopes, common.flip(-2, -1), R)
     gA = U1 @ (core + common * _antisymmetric(R) + opposite * (0.5 * sums)) @ V1.mH
     if U.shape[-2] > k:
         gA = gA + (_outside(U, gU, XU, k) * inverse.unsqueeze(-2)) @ V1.mH

@@ -49,7 +49,7 @@ def resolve(gradient: str | GradientRule) -> GradientRule:
     """A rule from its name, or the rule itself.
 
     >>> resolve("saturate")
-    Saturate(rtol=0.0001)
+    Saturate(rtol=1e-05)
     """
     if isinstance(gradient, str):
         if gradient not in RULES:
@@ -57,6 +57,6 @@ def resolve(gradient: str | GradientRule) -> GradientRule:
         return RULES[gradient]
     if not isinstance(gradient, GradientRule):
         raise TypeError(
-            f"gradient: got {gradient!r}; expected a rule such as Saturate(rtol=1e-4), or a name: {', '.join(RULES)}"
+            f"gradient: got {gradient!r}; expected a rule such as Saturate(rtol=1e-5), or a name: {', '.join(RULES)}"
         )
     return gradient

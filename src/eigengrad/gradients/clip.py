@@ -9,7 +9,8 @@ from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_positive
-from .rule import PairRule, pair_gaps
+from .rule import PairRule
+from .spectrum import pair_gaps
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,6 @@ class Clip(PairRule):
     def kernel(self) -> tuple[kernels.Rule, float, float]:
         return kernels.Rule.CLIP, float(self.threshold), 0.0
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
-        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
+        gaps = pair_gaps(eigenvalues)
         return 1.0 / gaps.clamp(min=max(1.0 / self.threshold, torch.finfo(gaps.dtype).tiny))

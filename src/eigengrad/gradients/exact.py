@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .rule import PairRule, pair_gaps
+from .rule import PairRule
+from .spectrum import pair_gaps
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Exact(PairRule):
     def kernel(self) -> tuple[kernels.Rule, float, float]:
         return kernels.Rule.EXACT, 0.0, 0.0
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
-        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
+        gaps = pair_gaps(eigenvalues)
         n = gaps.shape[-1]
         return 1.0 / (gaps + torch.eye(n, dtype=gaps.dtype, device=gaps.device))

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_positive
-from .rule import PairRule, pair_gaps, spread
+from .rule import PairRule
+from .spectrum import pair_gaps, spread
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Lorentzian(PairRule):
     def kernel(self) -> tuple[kernels.Rule, float, float]:
         return kernels.Rule.LORENTZIAN, math.sqrt(self.broadening), 0.0
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
-        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
+        gaps = pair_gaps(eigenvalues)
         # In units of √ε, so that a small ε does not underflow where Δ² + ε would.
         width = spread(eigenvalues).unsqueeze(-1) * math.sqrt(self.broadening)
         width = width.clamp(min=torch.finfo(gaps.dtype).tiny)

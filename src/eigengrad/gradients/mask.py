@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_positive
-from .rule import PairRule, pair_gaps, round_off, spread
+from .rule import PairRule
+from .spectrum import pair_gaps, reciprocal_where, round_off, spread
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,8 @@ class Mask(PairRule):
     def kernel(self) -> tuple[kernels.Rule, float, float]:
         return kernels.Rule.MASK, -1.0 if self.rtol is None else float(self.rtol), 0.0
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
-        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
+        gaps = pair_gaps(eigenvalues)
         tie = round_off(eigenvalues) if self.rtol is None else self.rtol * spread(eigenvalues)
         apart = gaps > tie.unsqueeze(-1)
         return reciprocal_where(apart, gaps)
-
-
-def reciprocal_where(apart: Tensor, gaps: Tensor) -> Tensor:
-    """1/gap where ``apart``, 0 elsewhere, with derivatives that never see the division by zero."""
-    safe = torch.where(apart, gaps, torch.ones_like(gaps))
-    return torch.where(apart, 1.0 / safe, torch.zeros_like(gaps))

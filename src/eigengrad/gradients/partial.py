@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .mask import Mask
-from .rule import PairRule, pair_gaps
+from .rule import PairRule
+from .spectrum import pair_gaps, reciprocal_where, spectrum_scale
 
 
 @dataclass(frozen=True)
 class Partial(PairRule):
     """Another rule among the kept eigenvectors, and 1/(a − b) between a kept and a dropped one.
 
-    The subspace of the kept eigenvectors is determined by the gap at the cut alone, so its gradient is exact there,
-    and bounded by 1/(n · finfo.eps · max|λ|), as that of :class:`Mask`, where that gap vanishes. Pairs of dropped
-    eigenvectors have no part in it.
+    The subspace of the kept eigenvectors is determined by the gap at the cut alone, so its gradient is exact there. It
+    is bounded by 1/(finfo.eps · max|λ|): eigenvalues that are closer than that are tied, and get 0 as in :class:`Mask`.
+    Pairs of dropped eigenvectors have no part in it.
 
     Args:
         rule: for pairs of kept eigenvectors.
@@ -27,10 +27,11 @@ class Partial(PairRule):
     rule: PairRule
     k: int
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
-        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         n = eigenvalues.shape[-1]
         cut = n - self.k if self.k > 0 else -self.k
         above = torch.arange(n, device=eigenvalues.device) >= cut
         across = above.unsqueeze(-1) != above
-        return torch.where(across, Mask().reciprocal(eigenvalues, gaps), self.rule.reciprocal(eigenvalues, gaps))
+        gaps = pair_gaps(eigenvalues)
+        apart = gaps > torch.finfo(gaps.dtype).eps * spectrum_scale(eigenvalues).unsqueeze(-1)
+        return torch.where(across, reciprocal_where(apart, gaps), self.rule.reciprocal(eigenvalues))

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from .._arguments import require_integer, require_non_negative, require_positive
 from .._inputs import is_concrete
+from .observation import exact_bracket, norm, observe_pass, observers
 from .removed import is_attributed, warn_removed
-from .rule import GradientRule, exact_bracket, norm, observe_pass, observers
+from .rule import GradientRule, skew_part
 from .taylor import Taylor
 
 
@@ -99,7 +100,8 @@ class PowerIteration(GradientRule):
         if not (observers or watched) or torch.compiler.is_compiling():
             return
         with torch.no_grad():
-            exact, unit = exact_bracket(L, V.mH @ gV)
+            X = V.mH @ gV
+            exact, unit = exact_bracket(L, skew_part(X, X.abs().amax(-2)))
             removed = exact - unit * (V.mH @ G @ V)
             exact, removed = norm(exact), norm(removed)
         observe_pass(exact, removed)

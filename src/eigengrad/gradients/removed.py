@@ -1,4 +1,4 @@
-"""The warning where a rule removes much of a gradient: once for each line of code that called a decomposition."""
+"""Warnings where a gradient is not the whole one: once for each line of code that called a decomposition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import GradientWarning
 
-__all__ = ["CallSite", "attributed", "call_site", "is_attributed", "warn_removed"]
+__all__ = ["CallSite", "attributed", "call_site", "is_attributed", "warn_at", "warn_incomplete", "warn_removed"]
 
 _PACKAGE = __name__.partition(".")[0]
 _INSTEAD = {
@@ -68,16 +68,38 @@ def is_attributed() -> bool:
 
 
 def warn_removed(rule: object) -> None:
-    """Say that the backward pass at work lost more than half of its norm to the rule, once for each call site."""
+    """Say that the backward pass at work lost more than half of its norm to the rule."""
+    _warn(
+        f"{rule!r} removed more than half of a gradient, because the loss depends on the vectors of values that are "
+        "(almost) equal, which the decomposition does not determine. If the loss itself does not depend on their "
+        "choice, a function with an exact gradient has it",
+        " eigengrad.GradientMonitor counts how much is removed.",
+    )
+
+
+def warn_incomplete() -> None:
+    """Say that the backward pass at work cannot have all of the gradient, whatever the rule."""
+    _warn(
+        "the loss uses equal values and their vectors together, as V f(λ) Vᴴ does. What the gradient has between these "
+        "vectors cannot be told from the gradients of values and vectors, and is left out. A function with an exact "
+        "gradient has it",
+        "",
+    )
+
+
+def _warn(reason: str, more: str) -> None:
+    """Warn about the backward pass at work, once for each call site and reason."""
     function, site = _current.function, _current.site
     if site is None:
         return
     message = (
-        f"{function}: the gradient rule {rule!r} removed more than half of a gradient, because the loss depends on the "
-        "vectors of values that are (almost) equal, which the decomposition does not determine. If the loss itself "
-        f"does not depend on their choice, a function with an exact gradient has it: {_INSTEAD[function]}. "
-        "eigengrad.GradientMonitor counts how often this happens; "
-        "warnings.simplefilter('ignore', eigengrad.GradientWarning) silences this warning."
+        f"{function}: {reason}: {_INSTEAD[function]}.{more} "
+        "warnings.simplefilter('ignore', eigengrad.GradientWarning) silences this."
     )
+    warn_at(site, message)
+
+
+def warn_at(site: CallSite, message: str) -> None:
+    """Warn about a line of the user's code, once for each message."""
     registry = _registries.setdefault(site.filename, {})
     warnings.warn_explicit(message, GradientWarning, site.filename, site.line, site.module, registry)

@@ -14,34 +14,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import detached, is_concrete, matmul
-from .._transforms import Batched, no_gradient
+from .._inputs import detached, matmul
+from .._transforms import no_gradient
 from ..kernels import backward
-from .removed import is_attributed, warn_removed
+from .observation import account, observe_pairs, observers
+from .removed import warn_incomplete, warn_removed
 
-__all__ = [
-    "GradientRule",
-    "Observer",
-    "PairRule",
-    "account",
-    "exact_and_removed",
-    "exact_bracket",
-    "norm",
-    "observe_pairs",
-    "observe_pass",
-    "observers",
-    "pair_gaps",
-    "round_off",
-    "skew_part",
-    "spectrum_scale",
-    "spread",
-]
+__all__ = ["GradientRule", "PairRule", "skew_part"]
 
 
 class GradientRule(ABC):
@@ -68,13 +53,11 @@ class PairRule(GradientRule):
         cls._kernel_fits = "kernel" in vars(next(methods))
 
     @abstractmethod
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         """What takes the place of 1/|λ_i − λ_j|.
 
         Args:
-            eigenvalues: ascending, (..., n).
-            gaps: |λ_i − λ_j|, (..., n, n), from a caller who knows them more accurately than the eigenvalues tell
-                (``svd`` has σ_i² − σ_j² as a product).
+            eigenvalues: ascending, (..., n); the singular values, for ``svd``.
 
         Returns:
             Non-negative, symmetric (..., n, n). What stands on the diagonal is not used, but must be finite.
@@ -87,7 +70,7 @@ class PairRule(GradientRule):
     def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
         """½ (X − Xᴴ) ∘ R + diag(gλ), Hermitian (..., n, n)."""
         skew, R = skew_part(X, X.abs().amax(-2)), self.reciprocal(L)
-        account(self, L, skew, R)
+        account(self, L, X, gL, skew, R)
         upper = torch.triu(skew * R, 1)
         bracket = upper + upper.mH
         return bracket if gL is None else bracket + torch.diag_embed(gL).to(bracket.dtype)
@@ -99,9 +82,11 @@ class PairRule(GradientRule):
             return matmul(V * gL.unsqueeze(-2), V.mH)
         kernel = self.kernel() if self._kernel_fits else None
         if kernel is not None and not observers and kernels.usable(V, gL, gV):
-            gA, much_removed = backward.rule_pullback(*kernel, L, V, gL, gV)
-            if much_removed:
+            gA, removed, incomplete = backward.rule_pullback(*kernel, L, V, gL, gV)
+            if removed:
                 warn_removed(self)
+            if incomplete:
+                warn_incomplete()
             return gA
         Vh = V.mH
         return matmul(matmul(V, self.bracket(L, matmul(Vh, gV), gL)), Vh)
@@ -138,131 +123,3 @@ def skew_part(X: Tensor, sizes: Tensor) -> Tensor:
 def noise_level(X: Tensor) -> float:
     """Round-off in a product of n × n matrices, relative to the factors: 2 √n finfo.eps."""
     return 2 * math.sqrt(X.shape[-1]) * torch.finfo(X.dtype).eps
-
-
-class Observer(Protocol):
-    """Somebody who wants to see what rules make of derivatives."""
-
-    def observe_pairs(self, eigenvalues: Tensor, numerators: Tensor, R: Tensor) -> None:
-        """R of one derivative, (..., n, n), and what it multiplies."""
-
-    def observe_pass(self, exact: Tensor, removed: Tensor) -> None:
-        """The norms of an exact gradient and of what a rule removed of it, (...)."""
-
-
-#: The observers at work: :class:`eigengrad.GradientMonitor` enters and leaves here.
-observers: list[Observer] = []
-
-
-def account(rule: PairRule, L: Tensor, numerators: Tensor, R: Tensor) -> None:
-    """Show a backward pass to the observers, or warn where the rule removed more than half of a gradient.
-
-    Args:
-        rule: filled R.
-        L: ascending eigenvalues (or singular values), (..., n).
-        numerators: what R multiplies, (..., n, n).
-        R: in place of 1/|λ_i − λ_j|.
-    """
-    if observers:  # who have the numbers, and do not wait for the device
-        observe_pairs(L, numerators, R)
-        return
-    if not is_attributed() or not L.is_cpu or L.numel() == 0 or not is_concrete(L, numerators, R):
-        return
-    # R times the gap is smallest beside the diagonal: nine of ten passes end here.
-    if not (R.diagonal(offset=1, dim1=-2, dim2=-1) * L.diff(dim=-1)).amin().item() <= 0.5:
-        return
-    exact, removed = exact_and_removed(L, numerators, R)
-    if (removed > 0.5 * exact).any():
-        warn_removed(rule)
-
-
-@torch.no_grad()
-def exact_and_removed(L: Tensor, numerators: Tensor, R: Tensor) -> tuple[Tensor, Tensor]:
-    """The norms, in float64, of the exact derivative and of what R removed of it, (...), in units of 1/spread.
-
-    A rule that exceeds the exact reciprocal has removed nothing.
-    """
-    numerators, unit = torch.triu(numerators, 1), spread(L).unsqueeze(-1)
-    inverse = 1.0 / _known_gaps(L)
-    return norm(numerators * (unit * inverse)), norm(numerators * (unit * (inverse - R).clamp(min=0)))
-
-
-def exact_bracket(L: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-    """½ (X − Xᴴ)_ij/(λ_j − λ_i) in units of 1/spread, Hermitian (..., n, n), and the spread, (..., 1, 1)."""
-    unit = spread(L).unsqueeze(-1)
-    upper = torch.triu(skew_part(X, X.abs().amax(-2)) * (unit / _known_gaps(L)), 1)
-    return upper + upper.mH, unit
-
-
-def _known_gaps(L: Tensor) -> Tensor:
-    """|λ_i − λ_j|, and no less than the accuracy of the eigenvalues: 1/gap is large at a tie, but not infinite."""
-    return torch.maximum(pair_gaps(L), spectrum_scale(L).unsqueeze(-1) * torch.finfo(L.dtype).eps)
-
-
-def norm(X: Tensor) -> Tensor:
-    """Frobenius norm in float64, where no square of a float32 overflows: (..., n, n) to (...)."""
-    size: Tensor = X.abs().double().square().sum((-2, -1)).sqrt()
-    return size
-
-
-def observe_pass(exact: Tensor, removed: Tensor) -> None:
-    """Show the norms of an exact gradient and of what was removed of it to the observers, (...)."""
-    if observers and not torch.compiler.is_compiling():
-        _PassObservation.apply(exact, removed)  # type: ignore[no-untyped-call]
-
-
-def observe_pairs(L: Tensor, numerators: Tensor, R: Tensor) -> None:
-    """Show R to the observers."""
-    if observers and not torch.compiler.is_compiling():
-        _Observation.apply(L.detach(), numerators.detach(), R.detach())  # type: ignore[no-untyped-call]
-
-
-class _Observation(Batched):
-    """The observers' look, as an autograd function: its forward sees plain tensors even inside a transform."""
-
-    @staticmethod
-    def forward(L: Tensor, numerators: Tensor, R: Tensor) -> Any:
-        for observer in observers:
-            observer.observe_pairs(L, numerators, R)
-        return torch.empty_like(R)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
-
-
-class _PassObservation(Batched):
-    """The same for norms."""
-
-    @staticmethod
-    def forward(exact: Tensor, removed: Tensor) -> Any:
-        for observer in observers:
-            observer.observe_pass(exact, removed)
-        return torch.empty_like(exact)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
-
-
-def pair_gaps(L: Tensor) -> Tensor:
-    """|λ_i − λ_j| for every pair: (..., n) to (..., n, n). Exact for close eigenvalues, which is where it matters."""
-    return (L.unsqueeze(-2) - L.unsqueeze(-1)).abs()
-
-
-def spectrum_scale(eigenvalues: Tensor) -> Tensor:
-    """max |λ|, (..., 1): what tolerances are relative to. The zero matrix has no scale and counts as 1."""
-    scale = eigenvalues.abs().amax(-1, keepdim=True)
-    return torch.where(scale > 0, scale, torch.ones_like(scale))
-
-
-def spread(eigenvalues: Tensor) -> Tensor:
-    """λ_max − λ_min of ascending eigenvalues, (..., 1): what gaps are relative to, for it does not feel a shift.
-
-    Where all eigenvalues are equal to round-off, max|λ| takes its place.
-    """
-    difference = eigenvalues[..., -1:] - eigenvalues[..., :1]
-    return torch.where(difference > round_off(eigenvalues), difference, spectrum_scale(eigenvalues))
-
-
-def round_off(eigenvalues: Tensor) -> Tensor:
-    """n · finfo.eps · max|λ|, (..., 1): how accurately the eigenvalues of a matrix are known."""
-    return spectrum_scale(eigenvalues) * (eigenvalues.shape[-1] * torch.finfo(eigenvalues.dtype).eps)

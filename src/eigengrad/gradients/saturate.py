@@ -9,7 +9,8 @@ from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_positive
-from .rule import PairRule, pair_gaps, spectrum_scale, spread
+from .rule import PairRule
+from .spectrum import pair_gaps, spectrum_scale, spread
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Saturate(PairRule):
     against max|λ|, and for A = 0 against 1. τ is never below finfo.eps · max|λ|, the accuracy of the eigenvalues.
 
     Args:
-        rtol: the gap, relative to the spread of the eigenvalues, below which 1/Δ saturates.
+        rtol: the gap, relative to the spread of the eigenvalues, below which 1/Δ saturates. The default is the largest
+            that leaves random matrices, covariances and features of real networks as they are:
+            ``benchmarks/results/rtol.md``.
 
     >>> import torch, eigengrad as eg
     >>> A = torch.eye(3, requires_grad=True)                 # every eigenvalue tied
@@ -35,13 +38,13 @@ class Saturate(PairRule):
     True
     """
 
-    rtol: float = 1e-4
+    rtol: float = 1e-5
 
     def __post_init__(self) -> None:
         require_positive("Saturate", "rtol", self.rtol)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
-        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
+        gaps = pair_gaps(eigenvalues)
         tau = self.width(eigenvalues).unsqueeze(-1)
         return _saturated(gaps / tau) / tau
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from .. import kernels
 from .._arguments import require_integer, require_positive
-from .rule import PairRule, round_off
+from .rule import PairRule
+from .spectrum import round_off
 
 _MOST = 2**53  # beyond it K + 1 is K in float64
 
@@ -53,7 +54,7 @@ class Taylor(PairRule):
         if self.eps is not None:
             require_positive("Taylor", "eps", self.eps)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         # The sum is a smooth function of q, so q is all it needs: the gap need not be known accurately.
         p, _ = self.positive(eigenvalues)
         larger = torch.maximum(p.unsqueeze(-2), p.unsqueeze(-1))

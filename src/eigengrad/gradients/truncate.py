@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from .._arguments import require_integer, require_positive
-from .mask import reciprocal_where
-from .rule import PairRule, pair_gaps, round_off, spectrum_scale
+from .rule import PairRule
+from .spectrum import pair_gaps, reciprocal_where, round_off, spectrum_scale
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Truncate(PairRule):
         larger_ones = weight.flip(-1).cumsum(-1).flip(-1) - weight
         return larger_ones < energy * weight.sum(-1, keepdim=True)
 
-    def reciprocal(self, eigenvalues: Tensor, gaps: Tensor | None = None) -> Tensor:
-        gaps = pair_gaps(eigenvalues) if gaps is None else gaps
+    def reciprocal(self, eigenvalues: Tensor) -> Tensor:
+        gaps = pair_gaps(eigenvalues)
         kept = self.kept(eigenvalues)
         apart = gaps > round_off(eigenvalues).unsqueeze(-1)
         return reciprocal_where(apart & kept.unsqueeze(-1) & kept.unsqueeze(-2), gaps)

@@ -21,7 +21,7 @@ from .._inputs import forward_mode, is_concrete
 if TYPE_CHECKING:
     from .compiled import Entry
 
-__all__ = ["REAL", "Function", "Rule", "available", "kernel", "usable"]
+__all__ = ["INCOMPLETE", "REAL", "REMOVED", "TOGETHER", "Function", "Rule", "available", "kernel", "usable"]
 
 
 REAL = frozenset({torch.float32, torch.float64})
@@ -49,6 +49,12 @@ class Rule(enum.IntEnum):
     LORENTZIAN = 3
     MASK = 4
     SATURATE = 5
+
+
+#: What the kernels of rules return, as bits: more than half of a gradient was removed; it cannot be complete.
+REMOVED, INCOMPLETE = 1, 2
+#: The share of the largest entries of Vᴴ gV from which on its Hermitian part is more than chance.
+TOGETHER = 2.0**-10
 
 
 class Function(enum.IntEnum):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._inputs import matmul
-from . import Function, Rule, kernel, threads
+from . import INCOMPLETE, REMOVED, Function, Rule, kernel, threads
 from .templates import template
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ _ALONE = 64  # unless it is a single one that is larger than this: its products 
 
 def rule_pullback(
     rule: Rule, one: float, two: float, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor
-) -> tuple[Tensor, bool]:
+) -> tuple[Tensor, bool, bool]:
     """gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV and the rule's R, for tensors that are ``usable``.
 
-    Returns it, and whether the rule removed more than half of the gradient of some matrix.
+    Returns it, whether the rule removed more than half of the gradient of some matrix, and whether some gradient is
+    incomplete whatever the rule (see ``gradients.observation.is_incomplete``).
     """
     plan = _plan(V.shape, V.dtype, "rule")
     assert plan is not None
@@ -42,14 +43,14 @@ def rule_pullback(
         Vt = V.mT
         X = matmul(Vt, gV).contiguous()
         status = plan.run((X.data_ptr(), L.data_ptr(), slopes), options)
-        return matmul(matmul(V, X), Vt), status != 0
+        return matmul(matmul(V, X), Vt), bool(status & REMOVED), bool(status & INCOMPLETE)
     by_rows = gV.is_contiguous()
     if not by_rows:
         gV = gV.mT.contiguous()
     V = _by_columns(V, plan)
     gA = torch.empty_like(plan.result)
     status = plan.run((V.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()), options)
-    return gA, status != 0
+    return gA, bool(status & REMOVED), bool(status & INCOMPLETE)
 
 
 def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:

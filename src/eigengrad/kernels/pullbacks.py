@@ -22,7 +22,7 @@ from .compiled import compiled, inner
 from .lane_products import product
 from .lanes import deinterleave, interleave
 from .parts import first_part, next_part
-from .rules import SATURATE, make_ready, measures, much_removed, weigh, without_noise
+from .rules import SATURATE, incomplete, make_ready, measures, much_removed, weigh, without_noise
 from .vector_memory import aligned, load, store
 from .vectors import absolute, any_lane, fma, lanes_of, larger, root, splat, width
 
@@ -38,7 +38,7 @@ def _rule(
 ) -> int:  # fmt: skip
     """V holds the eigenvectors as rows; gV is stored by rows, or by columns if not ``by_rows``.
 
-    Returns 1 if the rule removed more than half of some gradient, else 0.
+    Returns what is to be warned about, as bits.
     """
     W = width(lanes)
     v, x, g = aligned(lanes, n * n * W), aligned(lanes, n * n * W), aligned(lanes, n * n * W)
@@ -65,7 +65,8 @@ def _rule(
             store(x, (i * n + i) * W, load(lanes, slopes, i * W) if with_gL else zero)
             for j in range(i + 1, n):
                 gap = load(lanes, values, j * W) - low
-                t = half * (load(lanes, x, (i * n + j) * W) - load(lanes, x, (j * n + i) * W))
+                above, below = load(lanes, x, (i * n + j) * W), load(lanes, x, (j * n + i) * W)
+                t = half * (above - below)
                 close = gap < reach
                 if rule == SATURATE and not any_lane(close):
                     t = t / gap
@@ -76,6 +77,9 @@ def _rule(
                         sized = True
                     both = load(lanes, sizes, i * W) + load(lanes, sizes, j * W)
                     t = without_noise(lanes, L, n, close, t, both)
+                    if with_gL:
+                        used = absolute(load(lanes, slopes, i * W)) + absolute(load(lanes, slopes, j * W))
+                        status |= incomplete(lanes, L, n, gap, size, t, above + below, used, both)
                     t, exact, removed = weigh(
                         lanes, rule, one, L, load(lanes, p, i * W), load(lanes, p, j * W), gap, scale, size, spread,
                         t, exact, removed,

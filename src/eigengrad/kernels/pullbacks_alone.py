@@ -20,7 +20,7 @@ from .compiled import compiled, inner
 from .matrix_roots import pull_through_root, symmetrize
 from .parts import first_part, next_part
 from .products import copy_matrix, multiply, padded_rows, transpose_in
-from .rules import SATURATE, make_ready, measures, much_removed, weigh, without_noise
+from .rules import SATURATE, incomplete, make_ready, measures, much_removed, weigh, without_noise
 from .vector_memory import aligned, broadcast, load, load_part, store, store_part
 from .vectors import absolute, any_lane, fma, horizontal_sum, lanes_of, larger, splat, width
 
@@ -36,8 +36,7 @@ def _bracket(
 ) -> int:  # fmt: skip
     """Overwrite X = Vᵀ gV, whose rows are ``stride`` apart, with the bracket; the lower triangle mirrors the upper.
 
-    Vectors are along the rows. ``room`` is of :func:`_room` numbers. Returns 1 if the rule removed more than half of
-    the gradient, else 0.
+    Vectors are along the rows. ``room`` is of :func:`_room` numbers. Returns what is to be warned about, as bits.
     """
     W = width(lanes)
     half, zero = splat(lanes, 0.5), splat(lanes, 0.0)
@@ -57,7 +56,7 @@ def _bracket(
         crowded |= plain[j] - plain[j - 1] < column[0]
     if crowded:
         _column_sizes(lanes, X, base, stride, n, sizes)
-    exact, removed = zero, zero
+    status, exact, removed = 0, zero, zero
     for i in range(n):
         here = base + i * stride
         for j in range(i + 1, n):
@@ -66,16 +65,25 @@ def _bracket(
         for j in range(i + 1, n, W):
             rest = n - j
             if rest >= W:
-                t = half * (load(lanes, X, here + j) - load(lanes, column, j))
+                above, below = load(lanes, X, here + j), load(lanes, column, j)
             else:
-                t = half * (load_part(lanes, X, here + j, rest) - load_part(lanes, column, j, rest))
+                above, below = load_part(lanes, X, here + j, rest), load_part(lanes, column, j, rest)
+            t = half * (above - below)
             gap = load(lanes, plain, j) - low
             close = gap < reach
             if not crowded or (rule == SATURATE and not any_lane(close)):
                 t = t / gap
                 exact = fma(t * spread, t * spread, exact)
             else:
-                t = without_noise(lanes, L, n, close, t, broadcast(lanes, sizes, i) + load(lanes, sizes, j))
+                both = broadcast(lanes, sizes, i) + load(lanes, sizes, j)
+                t = without_noise(lanes, L, n, close, t, both)
+                if with_gL:
+                    used = absolute(broadcast(lanes, gL, matrix * n + i))
+                    if rest >= W:
+                        used = used + absolute(load(lanes, gL, matrix * n + j))
+                    else:
+                        used = used + absolute(load_part(lanes, gL, matrix * n + j, rest))
+                    status |= incomplete(lanes, L, n, gap, size, t, above + below, used, both)
                 t, exact, removed = weigh(
                     lanes, rule, one, L, ready_low, load(lanes, p, j), gap, scale, size, spread, t, exact, removed
                 )
@@ -89,7 +97,7 @@ def _bracket(
             X[base + j * stride + i] = column[j]
     for i in range(n):
         X[base + i * stride + i] = gL[matrix * n + i] if with_gL else 0
-    return much_removed(lanes, splat(lanes, horizontal_sum(exact)), splat(lanes, horizontal_sum(removed)))
+    return status | much_removed(lanes, splat(lanes, horizontal_sum(exact)), splat(lanes, horizontal_sum(removed)))
 
 
 @inner

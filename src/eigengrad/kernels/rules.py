@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from . import Rule
+from . import INCOMPLETE, REMOVED, TOGETHER, Rule
 from .compiled import inner
 from .vector_memory import load, store
 from .vectors import absolute, any_lane, fma, larger, select, splat, width
 
-__all__ = ["SATURATE", "make_ready", "measures", "much_removed", "weigh", "without_noise"]
+__all__ = ["SATURATE", "incomplete", "make_ready", "measures", "much_removed", "weigh", "without_noise"]
 
 _EXACT, _TAYLOR, _CLIP, _LORENTZIAN, _MASK, SATURATE = (rule.value for rule in Rule)
 _REACH = 40.0  # gaps of so many τ: 1 − e^(−40) is 1 in float64
@@ -108,8 +108,25 @@ def weigh(
 
 @inner
 def much_removed(lanes: Any, exact: Any, removed: Any) -> int:
-    """1 if more than half of a norm was removed, from the squares of both, else 0."""
-    return 1 if any_lane(removed > exact * splat(lanes, 0.25)) else 0
+    """REMOVED if more than half of a norm was removed, from the squares of both, else 0."""
+    return REMOVED if any_lane(removed > exact * splat(lanes, 0.25)) else 0
+
+
+@inner
+def incomplete(
+    lanes: Any, L: Any, n: int, gap: Any, size: Any, difference: Any, total: Any, slopes: Any, sizes: Any
+) -> int:
+    """INCOMPLETE if equal eigenvalues and their vectors enter a loss together, else 0.
+
+    The reason is in ``gradients.observation.is_incomplete``.
+
+    ``difference`` and ``sizes`` are those of :func:`without_noise`, ``total`` is x_ij + x_ji, and ``slopes`` is
+    |gλ_i| + |gλ_j|.
+    """
+    zero = splat(lanes, 0.0)
+    tied = (gap <= size * splat(lanes, 16 * n * _eps(L))) & (absolute(difference) <= zero)
+    together = absolute(total) > sizes * splat(lanes, TOGETHER)
+    return INCOMPLETE if any_lane(tied & together & (slopes > zero)) else 0
 
 
 @inner

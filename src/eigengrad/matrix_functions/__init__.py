@@ -3,13 +3,23 @@
 from .exp import matrix_exp
 from .function import matrix_function
 from .inv_sqrt import matrix_inv_sqrt
+from .kabsch import kabsch
 from .log import matrix_log
+from .logdet import logdet
+from .low_rank import low_rank
 from .newton_schulz import newton_schulz_inv_sqrt, newton_schulz_sqrt
-from .polar import polar, procrustes
+from .nuclear_norm import nuclear_norm
+from .pinv import pinv
+from .polar import polar
 from .power import matrix_power
+from .procrustes import procrustes
+from .projector import spectral_projector
 from .sqrt import matrix_sqrt
 
 __all__ = [
+    "kabsch",
+    "logdet",
+    "low_rank",
     "matrix_exp",
     "matrix_function",
     "matrix_inv_sqrt",
@@ -18,6 +28,9 @@ __all__ = [
     "matrix_sqrt",
     "newton_schulz_inv_sqrt",
     "newton_schulz_sqrt",
+    "nuclear_norm",
+    "pinv",
     "polar",
     "procrustes",
+    "spectral_projector",
 ]

@@ -26,7 +26,7 @@ __all__ = ["GivenFunction", "ScalarFunction", "SmoothFunction", "where_tied"]
 class ScalarFunction(ABC):
     """A real function of a real variable. Instances hold parameters only and compare by value."""
 
-    #: What the eigenvalues must be: "real", "non-negative" or "positive".
+    #: What the eigenvalues must be: "real", "non-zero", "non-negative" or "positive".
     domain = "real"
     #: The compiled kernel that knows its divided differences, if there is one.
     kernel: ClassVar[kernels.Function | None] = None
@@ -38,6 +38,10 @@ class ScalarFunction(ABC):
     @abstractmethod
     def first(self, x: Tensor, y: Tensor) -> Tensor:
         """f[x, y] for tensors that broadcast, f′(x) where x = y; accurate for every gap."""
+
+    def second(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        """f[x, y, z] for tensors that broadcast, ½ f″(x) where all are equal."""
+        raise NotImplementedError(f"second derivatives of {type(self).__name__} are not available")
 
     def weigh(self, x: Tensor, y: Tensor, E: Tensor) -> Tensor:
         """f[x, y] · E, in an order in which nothing leaves the range of the type that need not."""

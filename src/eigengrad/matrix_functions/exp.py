@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..gradients import GradientRule
 from .divided_differences import SmoothFunction, where_tied
-from .spectral import apply
+from .spectral import apply_checked
 
 __all__ = ["Exp", "matrix_exp"]
 
@@ -43,7 +43,7 @@ def matrix_exp(
     First and second derivatives. (For matrices that are not Hermitian there is ``torch.linalg.matrix_exp``.)
 
     Args:
-        A: Hermitian, (..., n, n), of any sign; the lower triangle is read.
+        A: Hermitian, (..., n, n), of any sign; refused if it is not Hermitian to √finfo.eps.
         gradient: "exact", or a rule to differentiate through :func:`eigengrad.eigh`; see :func:`matrix_sqrt`.
         driver, check_finite: as in :func:`eigengrad.eigh`.
 
@@ -55,4 +55,4 @@ def matrix_exp(
     tensor([[1., 0.],
             [0., 1.]])
     """
-    return apply("matrix_exp", A, Exp(), eps=0.0, gradient=gradient, driver=driver, check_finite=check_finite)
+    return apply_checked("matrix_exp", A, Exp(), eps=0.0, gradient=gradient, driver=driver, check_finite=check_finite)

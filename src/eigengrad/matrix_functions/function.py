@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..gradients import GradientRule
 from .divided_differences import GivenFunction
-from .spectral import apply
+from .spectral import apply_checked
 
 __all__ = ["matrix_function"]
 
@@ -30,7 +30,7 @@ def matrix_function(
     where they are close; whichever is the more accurate. f must be smooth on the spectrum.
 
     Args:
-        A: Hermitian, (..., n, n); the lower triangle is read.
+        A: Hermitian, (..., n, n); refused if it is not, to √finfo.eps.
         f, df, d2f: the function and its first and second derivative, each from a tensor to one of the same shape,
             elementwise. ``d2f`` is needed for second derivatives only.
         eps: if positive, added to the diagonal, and the spectrum is clamped there.
@@ -51,4 +51,6 @@ def matrix_function(
         if not callable(argument) and not (name == "d2f" and argument is None):
             raise TypeError(f"matrix_function: {name} must be callable; got {argument!r}")
     given = GivenFunction(f, df, d2f)
-    return apply("matrix_function", A, given, eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)
+    return apply_checked(
+        "matrix_function", A, given, eps=eps, gradient=gradient, driver=driver, check_finite=check_finite
+    )

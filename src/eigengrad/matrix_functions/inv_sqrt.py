@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import kernels
 from ..gradients import GradientRule
 from .divided_differences import ScalarFunction
-from .spectral import apply, directional, spectral
+from .spectral import apply_checked, directional, spectral
 from .sqrt import Sqrt
 
 __all__ = ["InvSqrt", "matrix_inv_sqrt"]
@@ -57,7 +57,7 @@ def matrix_inv_sqrt(
     F_ij = −1/(√λ_i √λ_j (√λ_i + √λ_j)): finite at ties, no approximation, derivatives of every order.
 
     Args:
-        A: Hermitian, (..., n, n); the lower triangle is read.
+        A: Hermitian, (..., n, n); refused if it is not, to √finfo.eps.
         eps: added to the diagonal, and the spectrum is clamped there: λ ← max(λ + eps, eps), as in the paper.
         gradient: "exact", or a rule to differentiate through :func:`eigengrad.eigh`; see :func:`matrix_sqrt`.
         driver, check_finite: as in :func:`eigengrad.eigh`.
@@ -70,4 +70,6 @@ def matrix_inv_sqrt(
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return apply("matrix_inv_sqrt", A, InvSqrt(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)
+    return apply_checked(
+        "matrix_inv_sqrt", A, InvSqrt(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite
+    )

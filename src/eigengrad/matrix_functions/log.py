@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..gradients import GradientRule
 from .divided_differences import SmoothFunction, where_tied
-from .spectral import apply
+from .spectral import apply_checked
 
 __all__ = ["Log", "log_ratio", "matrix_log"]
 
@@ -59,7 +59,7 @@ def matrix_log(
     First and second derivatives.
 
     Args:
-        A: Hermitian, (..., n, n); the lower triangle is read.
+        A: Hermitian, (..., n, n); refused if it is not, to √finfo.eps.
         eps: added to the diagonal, and the spectrum is clamped there.
         gradient: "exact", or a rule to differentiate through :func:`eigengrad.eigh`; see :func:`matrix_sqrt`.
         driver, check_finite: as in :func:`eigengrad.eigh`.
@@ -72,4 +72,4 @@ def matrix_log(
     tensor([[0., 0.],
             [0., 0.]])
     """
-    return apply("matrix_log", A, Log(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)
+    return apply_checked("matrix_log", A, Log(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)

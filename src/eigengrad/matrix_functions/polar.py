@@ -1,4 +1,4 @@
-"""The polar decomposition, and orthogonal Procrustes on top of it."""
+"""The polar decomposition, whose unitary factor is the nearest orthogonal matrix or the nearest rotation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .. import solvers
 from .._inputs import check_matrix, full_precision, widen
 from .._matmul import precise_matmul
 from .._transforms import Batched, no_gradient, run
 from ..svd import decompose
 
-__all__ = ["Polar", "polar", "procrustes"]
+__all__ = ["Polar", "polar"]
 
 
 class Polar(NamedTuple):
@@ -24,15 +23,21 @@ class Polar(NamedTuple):
     H: Tensor
 
 
-def polar(A: Tensor, *, driver: str | None = None, check_finite: bool | None = None) -> Polar:
+def polar(A: Tensor, *, special: bool = False, driver: str | None = None, check_finite: bool | None = None) -> Polar:
     """Polar decomposition A = U H: U with orthonormal columns (rows if A is wide), H = (Aᴴ A)^½.
 
     U is the nearest such matrix to A. With A = P diag(σ) Qᴴ its derivative has 1/(σ_i + σ_j) where that of the singular
     vectors has 1/(σ_i − σ_j), so it needs no approximation: finite at ties, exact, derivatives of every order. Pairs of
     singular values that are both zero, to round-off, determine nothing and get no gradient.
 
+    With ``special=True``, U is the nearest *rotation* to a real square A: P diag(1, …, 1, ±1) Qᵀ with determinant one,
+    as in the layers that predict a pose. The last singular value then has the sign of det A, in H = Uᵀ A too, which is
+    symmetric, and indefinite if det A < 0. U is smooth where det A changes its sign. It is not determined where
+    det A ≤ 0 and the two smallest singular values are tied: such a pair, if it is tied to round-off, gets no gradient.
+
     Args:
         A: (..., m, n).
+        special: let U have determinant one; A must be real and square.
         driver, check_finite: as in :func:`eigengrad.svd`.
 
     Returns:
@@ -43,161 +48,184 @@ def polar(A: Tensor, *, driver: str | None = None, check_finite: bool | None = N
     >>> U
     tensor([[ 0., -1.],
             [ 1.,  0.]])
+    >>> reflection = torch.tensor([[2.0, 0.0], [0.0, -1.0]])
+    >>> eg.polar(reflection, special=True).U
+    tensor([[1., 0.],
+            [0., 1.]])
     """
     check_matrix("polar", A, square=False)
-    U, M = _polar_factor("polar", A, driver, check_finite)
+    if special:
+        check_special("polar", A)
+        if A.shape[-1] != A.shape[-2]:
+            raise ValueError(f"polar: with special=True, A must be square, of shape (..., n, n); got {tuple(A.shape)}")
     with full_precision(A):
+        M = widen(A)
+        U = polar_factor("polar", M, special, driver, check_finite)
         H = precise_matmul(U.mH, M)
         H = (H + H.mH) * 0.5
         return Polar(U.to(A.dtype), H.to(A.dtype))
 
 
-def _polar_factor(name: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor]:
-    """U of A, both in the type that is computed in."""
-    with full_precision(A):
-        M = widen(A)
-        wide = M.shape[-1] > M.shape[-2]
-        tall = M.mH if wide else M
-        P, sigma, Qh = decompose(name, tall, driver, check_finite)
-        U: Tensor = run(_Polar, _PolarTransforms, tall, P, _without_round_off(sigma, tall.shape[-2]), Qh)
-        return U.mH.resolve_conj() if wide else U, M
+def check_special(function: str, A: Tensor) -> None:
+    """Refuse complex matrices, among which no rotation is the nearest one in the sense of ``special=True``."""
+    if A.is_complex():
+        raise TypeError(f"{function}: with special=True, A must be of a real type; got {A.dtype}")
 
 
-def procrustes(A: Tensor, B: Tensor, *, driver: str | None = None, check_finite: bool | None = None) -> Tensor:
-    """The orthogonal matrix Q that brings A closest to B: argmin ‖A Q − B‖ over Qᴴ Q = I, the polar factor of Aᴴ B.
+def polar_factor(
+    function: str,
+    A: Tensor,
+    special: bool,
+    driver: str | None,
+    check_finite: bool | None,
+    rtol: Tensor | float | None = None,
+) -> Tensor:
+    """U of the polar decomposition of A, (..., m, n), which is of a type that is computed in; autocast is off.
 
-    Args:
-        A, B: points as rows, (..., m, n); batches broadcast. Reflections are allowed; centre the points first if they
-            may be translated.
-        driver, check_finite: as in :func:`eigengrad.svd`.
-
-    Returns:
-        (..., n, n), with the exact gradient of :func:`polar`.
-
-    >>> import torch, eigengrad as eg
-    >>> A = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
-    >>> Q = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
-    >>> torch.allclose(eg.procrustes(A, A @ Q), Q, atol=1e-6)
-    True
+    What is below ``rtol`` times the largest singular value, a number or (...), is zero; by default max(m, n)·eps.
     """
-    check_matrix("procrustes", A, square=False)
-    check_matrix("procrustes", B, square=False, argument="B")
-    if A.dtype != B.dtype:
-        raise TypeError(f"procrustes: A and B must have the same type; got {A.dtype} and {B.dtype}")
-    if A.shape[-2:] != B.shape[-2:]:
-        raise ValueError(f"procrustes: A and B must have the same (m, n); got {tuple(A.shape)} and {tuple(B.shape)}")
-    try:
-        torch.broadcast_shapes(A.shape, B.shape)
-    except RuntimeError as error:
-        raise ValueError(
-            f"procrustes: the batches of A and B must broadcast; got {tuple(A.shape)} and {tuple(B.shape)}"
-        ) from error
-    for argument, points in (("A", A), ("B", B)):
-        solvers.require_finite("procrustes", widen(points), check_finite, argument=argument)
-    with full_precision(A):
-        # Q does not depend on the scale of either, but the product of two small or large ones leaves the range.
-        X, Y = torch.broadcast_tensors(_unit_scale(widen(A)), _unit_scale(widen(B)))
-        return _polar_factor("procrustes", precise_matmul(X.mH, Y), driver, check_finite)[0].to(A.dtype)
+    wide = A.shape[-1] > A.shape[-2]
+    tall = A.mH if wide else A
+    P, sigma, Qh = decompose(function, tall, driver, check_finite)
+    if special and A.shape[-1] > 0:
+        P, sigma = _with_determinant_one(P, sigma, Qh)
+    floor = sigma[..., :1].abs() * (tall.shape[-2] * torch.finfo(sigma.dtype).eps if rtol is None else rtol)
+    U: Tensor = run(_Polar, _PolarTransforms, tall, P, Qh, *_reciprocals(sigma, floor))
+    return U.mH.resolve_conj() if wide else U
 
 
-def _without_round_off(sigma: Tensor, m: int) -> Tensor:
-    """Singular values, descending, of matrices with m ≥ n rows; what is zero to round-off is zero.
+def _with_determinant_one(P: Tensor, sigma: Tensor, Qh: Tensor) -> tuple[Tensor, Tensor]:
+    """P and σ of P diag(σ) Qᵀ, with the last column and the last singular value negated where det(P Qᵀ) = −1."""
+    determinant = torch.linalg.det(P @ Qh).unsqueeze(-1)
+    last = torch.where(determinant < 0, -torch.ones_like(determinant), torch.ones_like(determinant))
+    signs = torch.cat([torch.ones_like(sigma[..., 1:]), last], -1)
+    return P * signs.unsqueeze(-2), sigma * signs
 
-    Each by itself: the sum of two that are just below round-off is above it.
+
+def _reciprocals(sigma: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
+    """1/(σ_i + σ_j) and 1/σ_j, (..., n, n) and (..., n), zero where the divisor is at most ``floor``, (..., 1).
+
+    Each σ is compared by itself first: the sum of two that are just below round-off is above it. Only the last may be
+    negative, so that all sums but the last on the diagonal, which nobody uses then, are non-negative.
     """
-    return torch.where(sigma > sigma[..., :1] * (m * torch.finfo(sigma.dtype).eps), sigma, torch.zeros_like(sigma))
-
-
-def _unit_scale(A: Tensor) -> Tensor:
-    """A divided by its largest entry (a constant), per matrix."""
-    if A.numel() == 0:
-        return A
-    largest = A.detach().abs().amax((-2, -1), keepdim=True)
-    return A / torch.where(largest > 0, largest, torch.ones_like(largest))
+    zero = torch.zeros_like(sigma)
+    sigma = torch.where(sigma.abs() > floor, sigma, zero)
+    sums = sigma.unsqueeze(-2) + sigma.unsqueeze(-1)
+    pairs = torch.where(sums > floor.unsqueeze(-1), 1.0 / sums, torch.zeros_like(sums))
+    return pairs, torch.where(sigma > 0, 1.0 / sigma, zero)
 
 
 class _Polar(Function):
-    """U = P Qᴴ for tall A = P diag(σ) Qᴴ = U H.
+    """U = P Qᴴ for tall A = P diag(σ) Qᴴ = U H, given 1/(σ_i + σ_j) and 1/σ_j.
 
-    For C = Uᴴ G − Gᴴ U, with Y the solution of the Lyapunov equation H Y + Y H = C: gA = U Y + (I − U Uᴴ) G H⁻¹.
+    For an incoming G, with Y the skew-Hermitian solution of H Y + Y H = Uᴴ G − Gᴴ U: gA = U Y + (I − U Uᴴ) G H⁻¹.
     Both terms are differentiable functions of A, U and G again, so every order follows.
     """
 
     @staticmethod
-    def forward(A: Tensor, P: Tensor, sigma: Tensor, Qh: Tensor) -> Any:
+    def forward(A: Tensor, P: Tensor, Qh: Tensor, pairs: Tensor, singles: Tensor) -> Any:
         return P @ Qh
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, _, sigma, Qh = inputs
-        ctx.save_for_backward(A, output, sigma, Qh)
-        ctx.save_for_forward(A, output, sigma, Qh)
+        A, _, Qh, pairs, singles = inputs
+        ctx.save_for_backward(A, output, Qh, pairs, singles)
+        ctx.save_for_forward(A, output, Qh, pairs, singles)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        A, U, sigma, Qh = ctx.saved_tensors
-        return _derivative(A, U, sigma, Qh, G), None, None, None
+        A, U, Qh, pairs, singles = ctx.saved_tensors
+        return _derivative(A, U, Qh, pairs, singles, G), None, None, None, None
 
 
 class _PolarTransforms(_Polar, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
-        A, U, sigma, Qh = ctx.saved_tensors
-        return _derivative(A, U, sigma, Qh, dA)
+        A, U, Qh, pairs, singles = ctx.saved_tensors
+        return _derivative(A, U, Qh, pairs, singles, dA)
 
 
-def _derivative(A: Tensor, U: Tensor, sigma: Tensor, Qh: Tensor, E: Tensor) -> Tensor:
+def _derivative(A: Tensor, U: Tensor, Qh: Tensor, pairs: Tensor, singles: Tensor, E: Tensor) -> Tensor:
     """The derivative of U in direction E; it is self-adjoint, so the backward pass is the same."""
     if A.numel() == 0:
         return no_gradient(E, A)
-    with full_precision(U):
-        H = U.mH @ A
-        H = (H + H.mH) * 0.5
-        UhE = U.mH @ E
-        result = U @ _solve(H, UhE - UhE.mH, sigma, Qh, True)
-        if U.shape[-2] > U.shape[-1]:
-            result = result + _solve(H, E - U @ UhE, sigma, Qh, False)
-        return result
+    H = precise_matmul(U.mH, A)
+    H = (H + H.mH) * 0.5
+    inside = precise_matmul(U.mH, E)
+    result = precise_matmul(U, _skew_solution(H, inside, Qh, pairs))
+    if U.shape[-2] > U.shape[-1]:
+        inverse = run(_Inverse, _InverseTransforms, H, Qh, singles)
+        result = result + precise_matmul(E - precise_matmul(U, inside), inverse)
+    return result
 
 
-def _solve(H: Tensor, C: Tensor, sigma: Tensor, Qh: Tensor, lyapunov: bool) -> Tensor:
-    """The solution X of H X + X H = C if ``lyapunov``, of X H = C otherwise, as a function of H and C.
+def _skew_solution(H: Tensor, C: Tensor, Qh: Tensor, pairs: Tensor) -> Tensor:
+    """The skew-Hermitian solution X of H X + X H = C − Cᴴ, as a function of Hermitian H and any C.
 
-    H = Q diag(σ) Qᴴ. Where a divisor is zero, H determines nothing and X has no such component.
+    H = Q diag(σ) Qᴴ, and ``pairs`` is 1/(σ_i + σ_j). Where that is zero, H determines nothing, and X has no such
+    component.
     """
-    X: Tensor = run(_Solve, _SolveTransforms, H, C, sigma, Qh, lyapunov)
+    X: Tensor = run(_SkewSolution, _SkewSolutionTransforms, H, C, Qh, pairs)
     return X
 
 
-class _Solve(Function):
+class _SkewSolution(Function):
+    """The solution is self-adjoint as a function of C, and its derivatives are solutions of the same equation.
+
+    So all that is ever divided by σ_i + σ_j is skew-Hermitian, with a diagonal that is exactly zero if it is real:
+    1/(2σ_i), which no derivative of a real square matrix contains, enters at no order. If it did, it would have to
+    cancel, and leave round-off divided by the smallest singular value.
+    """
+
     @staticmethod
-    def forward(H: Tensor, C: Tensor, sigma: Tensor, Qh: Tensor, lyapunov: bool) -> Any:
-        divisor = sigma.unsqueeze(-2) + sigma.unsqueeze(-1) if lyapunov else sigma.unsqueeze(-2)
-        inverse = torch.where(divisor > 0, 1.0 / divisor, torch.zeros_like(divisor))
-        X = (C @ Qh.mH) * inverse if not lyapunov else Qh.mH @ ((Qh @ C @ Qh.mH) * inverse)
-        return X @ Qh
+    def forward(H: Tensor, C: Tensor, Qh: Tensor, pairs: Tensor) -> Any:
+        with full_precision(C):
+            rotated = Qh @ C @ Qh.mH
+            return Qh.mH @ ((rotated - rotated.mH) * pairs) @ Qh
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        H, _, sigma, Qh, ctx.lyapunov = inputs
-        ctx.save_for_backward(H, output, sigma, Qh)
-        ctx.save_for_forward(H, output, sigma, Qh)
+        H, _, Qh, pairs = inputs
+        ctx.save_for_backward(H, output, Qh, pairs)
+        ctx.save_for_forward(H, output, Qh, pairs)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        H, X, sigma, Qh = ctx.saved_tensors
-        with full_precision(X):
-            Y = _solve(H, G, sigma, Qh, ctx.lyapunov)
-            gH = X.mH @ Y + Y @ X.mH if ctx.lyapunov else X.mH @ Y
-            return (gH + gH.mH) * -0.5, Y, None, None, None
+        H, X, Qh, pairs = ctx.saved_tensors
+        gC = _skew_solution(H, G, Qh, pairs)
+        product = precise_matmul(X, gC)
+        return (product + product.mH) * 0.5, gC, None, None
 
 
-class _SolveTransforms(_Solve, Batched):
+class _SkewSolutionTransforms(_SkewSolution, Batched):
     @staticmethod
     def jvp(ctx: Any, dH: Tensor | None, dC: Tensor | None, *_: None) -> Any:
-        H, X, sigma, Qh = ctx.saved_tensors
-        with full_precision(X):
-            right = torch.zeros_like(X) if dC is None else dC
-            if dH is not None:
-                right = right - X @ dH - dH @ X if ctx.lyapunov else right - X @ dH
-            return _solve(H, right, sigma, Qh, ctx.lyapunov)
+        H, X, Qh, pairs = ctx.saved_tensors
+        right = torch.zeros_like(X) if dC is None else dC
+        return _skew_solution(H, right if dH is None else right - precise_matmul(dH, X), Qh, pairs)
+
+
+class _Inverse(Function):
+    """H⁻¹ for Hermitian H = Q diag(σ) Qᴴ, given 1/σ, without what is zero there."""
+
+    @staticmethod
+    def forward(H: Tensor, Qh: Tensor, singles: Tensor) -> Any:
+        with full_precision(H):
+            return (Qh.mH * singles.unsqueeze(-2)) @ Qh
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> Any:
+        (inverse,) = ctx.saved_tensors
+        return -precise_matmul(precise_matmul(inverse, G), inverse), None, None
+
+
+class _InverseTransforms(_Inverse, Batched):
+    @staticmethod
+    def jvp(ctx: Any, dH: Tensor, *_: None) -> Any:
+        (inverse,) = ctx.saved_tensors
+        return -precise_matmul(precise_matmul(inverse, dH), inverse)

@@ -1,4 +1,4 @@
-"""Real powers."""
+"""Powers: real ones of positive matrices, whole ones of all."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .._arguments import require_number
 from ..gradients import GradientRule
 from .divided_differences import SmoothFunction, where_tied
 from .log import log_ratio
-from .spectral import apply
+from .spectral import apply_checked
 
-__all__ = ["Power", "matrix_power"]
+__all__ = ["Power", "WholePower", "matrix_power", "power"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,42 @@ class Power(SmoothFunction):
         return p * (p - 1) * x ** (p - 2)
 
 
+@dataclass(frozen=True)
+class WholePower(Power):
+    """x^p for a whole number p and x of any sign, through the absolute values a ≥ b of the points.
+
+    Where the signs agree, f[x, y] is that of a and b, up to a sign. Where they differ, x^p − y^p is a^p + b^p for odd
+    p, and a^p − b^p for even p, divided by a + b: f[a, b] times (a − b)/(a + b). Nothing cancels.
+    """
+
+    @property
+    def domain(self) -> str:  # type: ignore[override]
+        return "non-zero" if self.exponent < 0 else "real"
+
+    def first(self, x: Tensor, y: Tensor) -> Tensor:
+        p, odd = self.exponent, self.exponent % 2 == 1
+        a, b = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
+        same = super().first(a, b)
+        if p == 0:
+            return same
+        negative = torch.where(a == x.abs(), x, y) < 0  # the sign of the larger
+        total = torch.where(a > 0, a + b, torch.ones_like(a))
+        if odd and p > 0:
+            larger = torch.where(a > 0, a, torch.ones_like(a))
+            mixed = a ** (p - 1) * (1 + (b / larger) ** p) / (1 + b / larger)
+        elif odd:
+            mixed = (a**p + b**p) / total
+        else:
+            mixed = torch.where(a == b, 0.0, same * ((a - b) / total))  # even where a^p has overflowed
+            same, mixed = (torch.where(negative, -f, f) for f in (same, mixed))
+        return torch.where((x < 0) == (y < 0), same, mixed)
+
+
+def power(exponent: float) -> Power:
+    """x^p: of positive numbers, or of all if p is whole."""
+    return WholePower(float(exponent)) if float(exponent).is_integer() else Power(float(exponent))
+
+
 def matrix_power(
     A: Tensor,
     exponent: float,
@@ -61,13 +97,16 @@ def matrix_power(
     driver: str | None = None,
     check_finite: bool | None = None,
 ) -> Tensor:
-    """Real power A^p = V λ^p Vᴴ of a positive semi-definite matrix (definite for p < 0), with its exact gradient.
+    """Power A^p = V λ^p Vᴴ of a Hermitian matrix, with its exact gradient.
 
-    gA = V [ F ∘ (Vᴴ G V) ] Vᴴ with F_ij = (λ_i^p − λ_j^p)/(λ_i − λ_j), computed without that subtraction.
-    First and second derivatives; :func:`matrix_sqrt` and :func:`matrix_inv_sqrt` are faster for p = ±½.
+    For a whole number p the matrix may have eigenvalues of any sign (but none that is zero, to round-off, for p < 0),
+    as in :func:`torch.linalg.matrix_power`; for other p they must not be negative.
+    gA = V [ F ∘ (Vᴴ G V) ] Vᴴ with F_ij = (λ_i^p − λ_j^p)/(λ_i − λ_j), computed without that subtraction, at a cost
+    that does not depend on p. First and second derivatives; :func:`matrix_sqrt` and :func:`matrix_inv_sqrt` are faster
+    for p = ±½.
 
     Args:
-        A: Hermitian, (..., n, n); the lower triangle is read.
+        A: Hermitian, (..., n, n); refused if it is not, to √finfo.eps.
         exponent: p, any real number.
         eps: added to the diagonal, and the spectrum is clamped there.
         gradient: "exact", or a rule to differentiate through :func:`eigengrad.eigh`; see :func:`matrix_sqrt`.
@@ -80,7 +119,10 @@ def matrix_power(
     >>> eg.matrix_power(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3)
     tensor([[2., 0.],
             [0., 3.]])
+    >>> eg.matrix_power(torch.diag(torch.tensor([-2.0, 4.0])), -1)
+    tensor([[-0.5000,  0.0000],
+            [ 0.0000,  0.2500]])
     """
     require_number("matrix_power", "exponent", exponent)
-    f = Power(float(exponent))
-    return apply("matrix_power", A, f, eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)
+    f = power(exponent)
+    return apply_checked("matrix_power", A, f, eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)

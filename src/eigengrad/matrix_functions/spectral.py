@@ -38,11 +38,12 @@ from .._transforms import Batched, run
 from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
-from ..gradients.rule import round_off
+from ..gradients.spectrum import round_off
 from ..kernels import backward
-from .divided_differences import ScalarFunction, SmoothFunction
+from .divided_differences import ScalarFunction
+from .hermitian import require_hermitian
 
-__all__ = ["apply", "directional", "into_domain", "spectral"]
+__all__ = ["apply", "apply_checked", "directional", "into_domain", "spectral"]
 
 
 @runtime_checkable
@@ -63,11 +64,39 @@ def apply(
     driver: str | None,
     check_finite: bool | None,
 ) -> Tensor:
-    """f(A + eps·I) for Hermitian A, with the spectrum clamped at ``eps``: the body of every matrix function.
+    """f(A + eps·I) with the spectrum clamped at ``eps``, for a caller who knows that A is Hermitian.
 
     A rule is given the eigenvalues of A + eps·I, as in the paper; exact derivatives do not need to know.
     """
     check_matrix(name, A, square=True)
+    return _apply(name, A, f, eps, gradient, driver, check_finite)
+
+
+def apply_checked(
+    name: str,
+    A: Tensor,
+    f: ScalarFunction,
+    *,
+    eps: float,
+    gradient: str | GradientRule,
+    driver: str | None,
+    check_finite: bool | None,
+) -> Tensor:
+    """:func:`apply` to a matrix that somebody else made: the body of every public matrix function."""
+    check_matrix(name, A, square=True)
+    require_hermitian(name, A, check_finite)
+    return _apply(name, A, f, eps, gradient, driver, check_finite)
+
+
+def _apply(
+    name: str,
+    A: Tensor,
+    f: ScalarFunction,
+    eps: float,
+    gradient: str | GradientRule,
+    driver: str | None,
+    check_finite: bool | None,
+) -> Tensor:
     require_non_negative(name, "eps", eps)
     with full_precision(A):
         M = widen(A)
@@ -89,6 +118,12 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
         return L.clamp(min=eps)
     if f.domain == "real" or L.numel() == 0:
         return L
+    if f.domain == "non-zero":
+        if transforming():
+            _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
+        elif L.is_cpu and is_concrete(L):
+            _is_inside(L, name, f.domain)
+        return L
     if transforming():
         _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
     elif not L.is_cpu or not is_concrete(L):  # nobody can raise an error here: NaN is as loud as it gets
@@ -101,6 +136,14 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
 def _is_inside(L: Tensor, name: str, domain: str) -> bool:
     """Whether all eigenvalues are positive; an error where they are outside the domain by more than round-off."""
     if L.min().item() > 0:
+        return True
+    if domain == "non-zero":  # with both signs at hand, what is zero to round-off has neither a sign nor an inverse
+        size = L.abs()
+        smallest = size.amin(-1)
+        zero = (smallest == 0) | ((L[..., 0] < 0) & (smallest <= round_off(L)[..., 0]))
+        if zero.any():
+            index = first_index(zero)
+            raise DomainError(name, index, float(L[index][size[index].argmin()]), f"a {domain} spectrum")
         return True
     lowest = L[..., 0]
     outside = lowest <= 0 if domain == "positive" else lowest < -round_off(L)[..., 0]
@@ -150,8 +193,6 @@ def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFun
     """
     if isinstance(f, ClosedForm):
         return f.bilinear(A, E, P, L, V)
-    if not isinstance(f, SmoothFunction):
-        raise NotImplementedError(f"second derivatives of {type(f).__name__} are not available")
     B: Tensor = run(_Bilinear, _BilinearTransforms, A, E, P, L, V, f)
     return B
 
@@ -224,7 +265,7 @@ class _DirectionalTransforms(_Directional, Batched):
 
 class _Bilinear(Function):
     @staticmethod
-    def forward(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: SmoothFunction) -> Any:
+    def forward(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
         x, y, z = L[..., :, None, None], L[..., None, :, None], L[..., None, None, :]
         F = f.second(x, z, y)  # [i, k, j]
         E, P = V.mH @ E @ V, V.mH @ P @ V

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import kernels
 from ..gradients import GradientRule
 from .divided_differences import ScalarFunction
-from .spectral import apply, directional
+from .spectral import apply_checked, directional
 
 __all__ = ["Sqrt", "matrix_sqrt"]
 
@@ -48,7 +48,7 @@ def matrix_sqrt(
     every order.
 
     Args:
-        A: Hermitian, (..., n, n); the lower triangle is read.
+        A: Hermitian, (..., n, n); refused if it is not, to √finfo.eps.
         eps: added to the diagonal, and the spectrum is clamped there (so a negative eigenvalue counts as zero, in the
             gradient too). With 0, the gradient at a singular matrix is infinite or NaN, as that of √x is infinite at 0.
         gradient: "exact", the divided differences above; or a rule (``Taylor()``, "taylor", "clip", ``Exact()``, …) to
@@ -63,4 +63,4 @@ def matrix_sqrt(
     tensor([[2., 0.],
             [0., 3.]])
     """
-    return apply("matrix_sqrt", A, Sqrt(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)
+    return apply_checked("matrix_sqrt", A, Sqrt(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)

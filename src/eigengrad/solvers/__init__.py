@@ -7,6 +7,7 @@ and name it in :data:`DRIVERS`.
 from __future__ import annotations
 
 import cmath
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -44,7 +45,12 @@ class Driver(NamedTuple):
     svd: Callable[[Tensor, bool], tuple[Tensor, Tensor, Tensor]]
 
 
-DRIVERS = {"lapack": Driver(lapack.eigh, lapack.svd), "batched": Driver(batched.eigh, batched.svd)}
+DRIVERS = {
+    "lapack": Driver(lapack.eigh, lapack.svd),
+    "batched": Driver(batched.eigh, batched.svd),
+    # Torch's own choices for svd on CUDA.
+    **{name: Driver(lapack.eigh, functools.partial(lapack.svd, driver=name)) for name in ("gesvd", "gesvdj", "gesvda")},
+}
 
 
 def resolve(driver: str | None) -> str:
@@ -63,7 +69,7 @@ def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None, function:
     """
     if driver == "batched" and not batched.suits(A):
         driver = "lapack"
-    if driver == "lapack":  # the kernels see for themselves
+    if driver != "batched":  # the kernels see for themselves
         require_finite(function, A, check_finite, UPLO)
     solve = DRIVERS[driver].eigh
     try:

@@ -1,0 +1,51 @@
+"""Eigenvalues and singular values alone."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .eigh import eigh
+from .svd import svd
+
+__all__ = ["eigvalsh", "svdvals"]
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L", *, driver: str | None = None, check_finite: bool | None = None) -> Tensor:
+    """Eigenvalues of a Hermitian matrix: :func:`torch.linalg.eigvalsh`, twice differentiable at ties.
+
+    The gradient gA = V diag(g) Vᴴ is that of torch, and knows no gaps. Its own derivative does, through V, and takes
+    the default rule of :func:`eigengrad.eigh`, so that it stays finite where torch's is NaN.
+
+    Args:
+        A: Hermitian, (..., n, n). Only one triangle is read.
+        UPLO: which triangle: "L" or "U".
+        driver, check_finite: as in :func:`eigengrad.eigh`.
+
+    Returns:
+        Ascending, (..., n), real.
+
+    >>> import torch, eigengrad as eg
+    >>> eg.eigvalsh(torch.diag(torch.tensor([3.0, -2.0])))
+    tensor([-2.,  3.])
+    """
+    return eigh(A, UPLO, driver=driver, check_finite=check_finite).eigenvalues
+
+
+def svdvals(A: Tensor, *, driver: str | None = None, check_finite: bool | None = None) -> Tensor:
+    """Singular values: :func:`torch.linalg.svdvals`, twice differentiable at ties and rank deficiency.
+
+    The gradient gA = U diag(g) Vᴴ is that of torch, and knows no gaps. Its own derivative does, through U and V, and
+    takes the default rule of :func:`eigengrad.svd`, so that it stays finite where torch's is NaN.
+
+    Args:
+        A: (..., m, n).
+        driver, check_finite: as in :func:`eigengrad.svd`.
+
+    Returns:
+        Descending, (..., min(m, n)), real.
+
+    >>> import torch, eigengrad as eg
+    >>> eg.svdvals(torch.tensor([[0.0, 3.0], [-2.0, 0.0]]))
+    tensor([3., 2.])
+    """
+    return svd(A, full_matrices=False, driver=driver, check_finite=check_finite).S
