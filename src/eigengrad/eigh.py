@@ -60,7 +60,8 @@ def eigh(
         A: Hermitian, (..., n, n), of any batch shape; float16, bfloat16 (computed in float32), float32, float64 or
             complex. Only one triangle is read.
         UPLO: which triangle: "L" or "U".
-        B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I.
+        B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I. The
+            gradient of B is that of torch's Cholesky factor: run the backward pass outside of autocast.
         k: only the k largest eigenvalues and their vectors, or the −k smallest if negative. A loss of the subspace of
             these vectors then has its exact gradient: between kept and dropped no rule is used.
         gradient: a rule such as ``Saturate(rtol=1e-5)``, or its name: "saturate", "exact", "taylor", "clip",

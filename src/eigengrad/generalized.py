@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from ._inputs import check_matrix, is_concrete, transforming
-from ._transforms import Batched
+from ._transforms import Batched, run
 from .errors import NotPositiveDefiniteError, first_index
 from .solvers import require_finite
 
@@ -54,13 +55,31 @@ def reduce_pencil(A: Tensor, B: Tensor, UPLO: str, check_finite: bool | None) ->
 
 
 def _from_triangle(A: Tensor, UPLO: str) -> Tensor:
-    """The Hermitian matrix of which A holds a triangle, with the derivative of A itself.
+    """The Hermitian matrix of which A holds a triangle; its gradient is Hermitian, as that of ``eigh`` is."""
+    mirrored: Tensor = run(_Mirror, _MirrorTransforms, A, UPLO)
+    return mirrored
 
-    So the gradient is Hermitian, as that of ``eigh``, and not that of one triangle.
-    """
-    triangle = A.detach().tril() if UPLO == "L" else A.detach().triu()
-    strict = triangle.tril(-1) if UPLO == "L" else triangle.triu(1)
-    return A + (triangle + strict.mH - A.detach())
+
+class _Mirror(Function):
+    """The other triangle is not read, but moves with the one that is."""
+
+    @staticmethod
+    def forward(A: Tensor, UPLO: str) -> Any:
+        triangle, rest = (A.tril(), A.tril(-1)) if UPLO == "L" else (A.triu(), A.triu(1))
+        return triangle + rest.mH
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> Any:
+        return (G + G.mH) * 0.5, None
+
+
+class _MirrorTransforms(_Mirror, Batched):
+    @staticmethod
+    def jvp(ctx: Any, dA: Tensor, _: None) -> Any:
+        return (dA + dA.mH) * 0.5
 
 
 def _require_positive_definite(info: Tensor) -> None:

@@ -6,7 +6,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,19 +16,15 @@ from ..errors import GradientWarning
 
 __all__ = ["CallSite", "attributed", "call_site", "is_attributed", "warn_at", "warn_incomplete", "warn_removed"]
 
-_PACKAGE = __name__.partition(".")[0]
+_PACKAGE = "eigengrad."
 _INSTEAD = {
     "eigh": "matrix_sqrt, matrix_log, matrix_function, … for V f(λ) Vᴴ and spectral_projector for V Vᴴ",
     "svd": "polar or procrustes for U Vᴴ, low_rank for a truncation, pinv, nuclear_norm",
 }
 
 
-class CallSite(NamedTuple):
-    """The line of the user's code that called a decomposition."""
-
-    filename: str
-    line: int
-    module: str
+#: The line of the user's code that called a decomposition: its file, its number, and the module.
+CallSite = tuple[str, int, str]
 
 
 class _Current(threading.local):
@@ -45,10 +42,10 @@ def call_site() -> CallSite | None:
     """The nearest line on the stack that is not of this package; none while ``torch.compile`` traces."""
     if torch.compiler.is_compiling():
         return None
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+    frame: FrameType = sys._getframe(2)  # the caller of a function of this package
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         frame = frame.f_back
-    return CallSite(frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", ""))
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
 
 
 def attributed(function: str, site: CallSite | None, pullback: Callable[..., Tensor], *arguments: Any) -> Tensor:
@@ -101,5 +98,5 @@ def _warn(reason: str, more: str) -> None:
 
 def warn_at(site: CallSite, message: str) -> None:
     """Warn about a line of the user's code, once for each message."""
-    registry = _registries.setdefault(site.filename, {})
-    warnings.warn_explicit(message, GradientWarning, site.filename, site.line, site.module, registry)
+    filename, line, module = site
+    warnings.warn_explicit(message, GradientWarning, filename, line, module, _registries.setdefault(filename, {}))

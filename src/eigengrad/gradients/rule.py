@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import detached, matmul
+from .._inputs import detached, forward_mode, matmul
 from .._transforms import no_gradient
 from ..kernels import backward
 from .observation import account, observe_pairs, observers
@@ -114,12 +114,9 @@ def skew_part(X: Tensor, sizes: Tensor) -> Tensor:
         X: Vᴴ gV.
         sizes: of the columns of gV, (..., n): the largest absolute value in each.
     """
-    difference = X - X.mH
-    noise = (sizes.unsqueeze(-1) + sizes.unsqueeze(-2)) * noise_level(X)
-    nothing = torch.where(difference.abs() <= noise, difference, torch.zeros_like(difference))
-    return (difference - detached(nothing)) * 0.5
-
-
-def noise_level(X: Tensor) -> float:
-    """Round-off in a product of n × n matrices, relative to the factors: 2 √n finfo.eps."""
-    return 2 * math.sqrt(X.shape[-1]) * torch.finfo(X.dtype).eps
+    difference = (X - X.mH) * 0.5
+    sizes = sizes * (math.sqrt(X.shape[-1]) * torch.finfo(X.dtype).eps)  # round-off in a product of n × n matrices
+    something = difference.abs() > sizes.unsqueeze(-1) + sizes.unsqueeze(-2)
+    if not torch.is_grad_enabled() and not forward_mode():
+        return torch.where(something, difference, 0.0)
+    return difference - detached(torch.where(something, 0.0, difference))

@@ -44,14 +44,15 @@ class Saturate(PairRule):
         require_positive("Saturate", "rtol", self.rtol)
 
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
-        gaps = pair_gaps(eigenvalues)
-        tau = self.width(eigenvalues).unsqueeze(-1)
-        return _saturated(gaps / tau) / tau
+        gaps, tau = pair_gaps(eigenvalues), self.width(eigenvalues).unsqueeze(-1)
+        if torch.is_grad_enabled():
+            return _saturated(gaps / tau) / tau
+        return torch.where(gaps > 0, torch.expm1(gaps / -tau) / -gaps, 1.0 / tau)
 
     def width(self, eigenvalues: Tensor) -> Tensor:
         """τ, (..., 1)."""
-        limits = torch.finfo(eigenvalues.dtype)
-        tau = torch.maximum(self.rtol * spread(eigenvalues), limits.eps * spectrum_scale(eigenvalues))
+        limits, scale = torch.finfo(eigenvalues.dtype), spectrum_scale(eigenvalues)
+        tau = torch.maximum(self.rtol * spread(eigenvalues, scale), limits.eps * scale)
         return tau.clamp(min=limits.tiny)
 
     def kernel(self) -> tuple[kernels.Rule, float, float]:
@@ -63,20 +64,16 @@ _SERIES = (-1 / 5040 / 8, 1 / 5040, -1 / 720, 1 / 120, -1 / 24, 1 / 6, -1 / 2, 1
 
 
 def _saturated(x: Tensor) -> Tensor:
-    """(1 − e^(−x))/x for x ≥ 0, and 1 at 0.
+    """(1 − e^(−x))/x for x ≥ 0, and 1 at 0, where derivatives are recorded.
 
     Through expm1 it is accurate to round-off; its derivatives, which higher derivatives of ``eigh`` need, are not,
-    because they cancel. So where derivatives are recorded, eight terms of the series take over for small x: the m-th
-    derivative is then right to about eps^(1 − m/8).
+    because they cancel. So eight terms of the series take over for small x: the m-th derivative is then right to about
+    eps^(1 − m/8).
     """
-    limit = torch.finfo(x.dtype).eps ** 0.125 if torch.is_grad_enabled() else 0.0
-    near = x <= limit
+    near = x <= torch.finfo(x.dtype).eps ** 0.125
     safe = torch.where(near, torch.ones_like(x), x)
-    closed = torch.expm1(-safe) / -safe
-    if not torch.is_grad_enabled():
-        return torch.where(near, torch.ones_like(x), closed)
     small = torch.where(near, x, torch.zeros_like(x))
     series = torch.full_like(x, _SERIES[0])
     for coefficient in _SERIES[1:]:
         series = series * small + coefficient
-    return torch.where(near, series, closed)
+    return torch.where(near, series, torch.expm1(-safe) / -safe)

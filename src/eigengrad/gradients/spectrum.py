@@ -9,28 +9,41 @@ __all__ = ["pair_gaps", "reciprocal_where", "round_off", "spectrum_scale", "spre
 
 
 def pair_gaps(L: Tensor) -> Tensor:
-    """|λ_i − λ_j| for every pair: (..., n) to (..., n, n). Exact for close eigenvalues, which is where it matters."""
-    return (L.unsqueeze(-2) - L.unsqueeze(-1)).abs()
+    """|λ_i − λ_j| for every pair of ascending eigenvalues: (..., n) to (..., n, n).
+
+    By the order of the indices instead of an absolute value, which would have no derivative at a tie.
+    """
+    upper = torch.triu(L.unsqueeze(-2) - L.unsqueeze(-1), 1)
+    return upper + upper.mT
 
 
 def spectrum_scale(eigenvalues: Tensor) -> Tensor:
-    """max |λ|, (..., 1): what tolerances are relative to. The zero matrix has no scale and counts as 1."""
-    scale = eigenvalues.abs().amax(-1, keepdim=True)
-    return torch.where(scale > 0, scale, torch.ones_like(scale))
+    """max |λ|, (..., 1): what round-off is relative to. The zero matrix has no scale and counts as 1."""
+    scale = torch.maximum(eigenvalues[..., :1].abs(), eigenvalues[..., -1:].abs())
+    return torch.where(scale > 0, scale, 1.0)
 
 
-def spread(eigenvalues: Tensor) -> Tensor:
-    """λ_max − λ_min of ascending eigenvalues, (..., 1): what gaps are relative to, for it does not feel a shift.
+def spread(eigenvalues: Tensor, scale: Tensor | None = None) -> Tensor:
+    """λ_max − λ_min, (..., 1): what gaps are relative to, for it does not feel a shift.
 
-    Where all eigenvalues are equal to round-off, max|λ| takes its place.
+    Where all eigenvalues are equal to round-off, their scale takes its place.
+
+    Args:
+        eigenvalues: (..., n).
+        scale: their :func:`spectrum_scale`, from a caller who has it.
     """
+    scale = spectrum_scale(eigenvalues) if scale is None else scale
     difference = eigenvalues[..., -1:] - eigenvalues[..., :1]
-    return torch.where(difference > round_off(eigenvalues), difference, spectrum_scale(eigenvalues))
+    return torch.where(difference > scale * _relative_round_off(eigenvalues), difference, scale)
 
 
 def round_off(eigenvalues: Tensor) -> Tensor:
     """n · finfo.eps · max|λ|, (..., 1): how accurately the eigenvalues of a matrix are known."""
-    return spectrum_scale(eigenvalues) * (eigenvalues.shape[-1] * torch.finfo(eigenvalues.dtype).eps)
+    return spectrum_scale(eigenvalues) * _relative_round_off(eigenvalues)
+
+
+def _relative_round_off(eigenvalues: Tensor) -> float:
+    return eigenvalues.shape[-1] * torch.finfo(eigenvalues.dtype).eps
 
 
 def reciprocal_where(apart: Tensor, gaps: Tensor) -> Tensor:

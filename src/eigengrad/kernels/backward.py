@@ -79,6 +79,10 @@ class _Plan(NamedTuple):
     unit: int  # it takes so many matrices at a time
     microseconds: float  # that it takes alone, about
 
+    def __repr__(self) -> str:
+        """Without the templates, which have no memory to print."""
+        return f"{type(self).__name__}(n={self.n}, batch={self.batch}, unit={self.unit})"
+
     def run(self, places: Sequence[Any], options: Sequence[Any]) -> int:
         """The kernel, on one thread or on several; the union of what it returns."""
         if self.microseconds < threads.SHORT or torch.get_num_threads() == 1:

@@ -59,24 +59,20 @@ def _rule(
         scale, reach = make_ready(lanes, rule, one, two, n, values, p)
         size, spread = measures(lanes, n, values)
         product(lanes, n, v, n, 1, g, down, across, x)
-        sized, exact, removed = False, zero, zero
+        _column_sizes(lanes, n, g, down, across, sizes)
+        exact, removed = zero, zero
         for i in range(n):
             low = load(lanes, values, i * W)
             store(x, (i * n + i) * W, load(lanes, slopes, i * W) if with_gL else zero)
             for j in range(i + 1, n):
                 gap = load(lanes, values, j * W) - low
                 above, below = load(lanes, x, (i * n + j) * W), load(lanes, x, (j * n + i) * W)
-                t = half * (above - below)
-                close = gap < reach
-                if rule == SATURATE and not any_lane(close):
+                both = load(lanes, sizes, i * W) + load(lanes, sizes, j * W)
+                t = without_noise(lanes, L, n, half * (above - below), both)
+                if rule == SATURATE and not any_lane(gap < reach):
                     t = t / gap
                     exact = fma(t * spread, t * spread, exact)
                 else:
-                    if not sized:
-                        _column_sizes(lanes, n, g, down, across, sizes)
-                        sized = True
-                    both = load(lanes, sizes, i * W) + load(lanes, sizes, j * W)
-                    t = without_noise(lanes, L, n, close, t, both)
                     if with_gL:
                         used = absolute(load(lanes, slopes, i * W)) + absolute(load(lanes, slopes, j * W))
                         status |= incomplete(lanes, L, n, gap, size, t, above + below, used, both)

@@ -50,12 +50,7 @@ def _bracket(
     for j in range(row):
         plain[j] = values[min(j, n - 1) * W]
         p[j] = ready[min(j, n - 1) * W]
-    store(column, 0, reach)
-    crowded = rule != SATURATE  # or some pair is close: neighbours are the closest
-    for j in range(1, n):
-        crowded |= plain[j] - plain[j - 1] < column[0]
-    if crowded:
-        _column_sizes(lanes, X, base, stride, n, sizes)
+    _column_sizes(lanes, X, base, stride, n, sizes)
     status, exact, removed = 0, zero, zero
     for i in range(n):
         here = base + i * stride
@@ -68,15 +63,13 @@ def _bracket(
                 above, below = load(lanes, X, here + j), load(lanes, column, j)
             else:
                 above, below = load_part(lanes, X, here + j, rest), load_part(lanes, column, j, rest)
-            t = half * (above - below)
+            both = broadcast(lanes, sizes, i) + load(lanes, sizes, j)
+            t = without_noise(lanes, L, n, half * (above - below), both)
             gap = load(lanes, plain, j) - low
-            close = gap < reach
-            if not crowded or (rule == SATURATE and not any_lane(close)):
+            if rule == SATURATE and not any_lane(gap < reach):
                 t = t / gap
                 exact = fma(t * spread, t * spread, exact)
             else:
-                both = broadcast(lanes, sizes, i) + load(lanes, sizes, j)
-                t = without_noise(lanes, L, n, close, t, both)
                 if with_gL:
                     used = absolute(broadcast(lanes, gL, matrix * n + i))
                     if rest >= W:

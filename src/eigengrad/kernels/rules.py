@@ -20,7 +20,6 @@ __all__ = ["SATURATE", "incomplete", "make_ready", "measures", "much_removed", "
 
 _EXACT, _TAYLOR, _CLIP, _LORENTZIAN, _MASK, SATURATE = (rule.value for rule in Rule)
 _REACH = 40.0  # gaps of so many τ: 1 − e^(−40) is 1 in float64
-_CLOSE = 2.0**-8  # gaps below it, relative to the spread, for rules that have no τ
 
 
 @inner
@@ -47,7 +46,7 @@ def _eps(L: Any) -> float:
 def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: Any, p: Any) -> Any:
     """Fill ``p`` from the eigenvalues L, n vectors each, ascending, a matrix a lane.
 
-    Returns (scale, reach): the rule's scale, and the gap below which a pair is close.
+    Returns (scale, reach): the rule's scale, and for Saturate the gap from which on 1/gap is exact.
 
     Taylor: p is clamped at ε or shifted, for ``first`` terms; ε is ``second``, or round-off if that is negative.
     Lorentzian: the scale is the spread times ``first``, the square root of its ε. Mask: the gap that counts as a tie,
@@ -59,7 +58,6 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
     lowest = load(lanes, L, 0)
     size, spread = measures(lanes, n, L)
     roundoff = size * splat(lanes, n * _eps(L))
-    reach = spread * splat(lanes, _CLOSE)
     for j in range(n):
         store(p, j * W, load(lanes, L, j * W))
     if rule == SATURATE:
@@ -71,24 +69,24 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
         for j in range(n):
             x = load(lanes, L, j * W)
             store(p, j * W, larger(select(shifted, (x - lowest) + floor, x), floor))
-        return one, reach
+        return one, one
     if rule == _LORENTZIAN:
-        return larger(spread * splat(lanes, first), splat(lanes, tiny)), reach
+        return larger(spread * splat(lanes, first), splat(lanes, tiny)), one
     if rule == _CLIP:
-        return splat(lanes, max(1.0 / first, tiny)), reach
+        return splat(lanes, max(1.0 / first, tiny)), one
     if rule == _MASK:
-        return (spread * splat(lanes, first) if first >= 0 else roundoff), reach
-    return one, reach
+        return (spread * splat(lanes, first) if first >= 0 else roundoff), one
+    return one, one
 
 
 @inner
-def without_noise(lanes: Any, L: Any, n: int, close: Any, difference: Any, sizes: Any) -> Any:
-    """½ (x_ij − x_ji), and zero where close pairs differ by no more than round-off; see ``gradients.rule.skew_part``.
+def without_noise(lanes: Any, L: Any, n: int, difference: Any, sizes: Any) -> Any:
+    """½ (x_ij − x_ji), and zero where it is no more than round-off; see ``gradients.rule.skew_part``.
 
     ``sizes`` is the sum of the largest entries of the two columns.
     """
-    nothing = absolute(difference) <= sizes * splat(lanes, math.sqrt(n) * _eps(L))
-    return select(close & nothing, splat(lanes, 0.0), difference)
+    something = absolute(difference) > sizes * splat(lanes, math.sqrt(n) * _eps(L))
+    return select(something, difference, splat(lanes, 0.0))
 
 
 @inner

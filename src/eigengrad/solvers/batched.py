@@ -95,6 +95,10 @@ class Plan(NamedTuple):
     unit: int  # the kernel takes so many matrices at a time
     microseconds: float  # that it takes alone, about
 
+    def __repr__(self) -> str:
+        """Without the templates, which have no memory to print."""
+        return f"{type(self).__name__}(n={self.n}, batch={self.batch}, unit={self.unit})"
+
 
 @functools.lru_cache(maxsize=1024)
 def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
