@@ -26,7 +26,8 @@ ten milliseconds apart, because the threads of torch's products spin for some ti
 - *numpy*: `numpy.linalg.eigh`; *svd*: `torch.linalg.svd` on two threads, a common detour for covariance matrices.
 - *residual*, *orthogonality*: ‖AV − VΛ‖/‖A‖ and ‖VᵀV − I‖, over those of LAPACK.
 - *peak*: nominal flops (9 n³ a matrix) a second of *ours 2* over those of a 2048×2048 matrix product on two threads.
-- *backward* is that of the default rule, and torch's own: `torch.autograd.grad` from gradients of eigenvalues and eigenvectors;
+- *backward* is that of the default rule, and torch's own: `torch.autograd.grad` from gradients of eigenvalues and
+  eigenvectors;
   *autograd 2*: the same through a `torch.autograd.Function` that computes nothing, in either direction."""
 COLUMNS = ["type", "pass", "batch", "n", "torch 1", "torch 2", "ours 1", "ours 2", "torch/ours", "numpy", "svd"]
 COLUMNS += ["residual", "orthogonality", "peak", "autograd 2"]

@@ -1,6 +1,6 @@
 """How the default ``rtol`` of :class:`eigengrad.Saturate` was chosen: gradient error against amplification.
 
-``python benchmarks/rtol.py --data-root DIR`` (or ``run.py rtol --data-root DIR``), where DIR has ``cifar10``,
+``python benchmarks/rtol.py --data-root DIR``, where DIR has ``cifar10``,
 ``artworks/content`` and ``weights/vgg19_normalised_conv1-3``. What is not there is left out, with a message.
 """
 

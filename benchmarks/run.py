@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
-from pathlib import Path
 
 import derivatives
 import dispatch
 import eigh
 import plots
 import pooling
-import rtol
 import style
 import training
 import whitening
@@ -24,7 +21,6 @@ SUBJECTS = {
     "pooling": pooling.run,
     "style": style.run,
     "training": training.run,
-    "rtol": rtol.run,
 }
 
 
@@ -32,14 +28,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("subjects", nargs="*", default=list(SUBJECTS), help=f"of: {', '.join(SUBJECTS)}")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="thread counts to measure with")
-    parser.add_argument("--data-root", type=Path, help="folder of real images and weights, for rtol")
     arguments = parser.parse_args()
-    subjects = SUBJECTS | {"rtol": partial(rtol.run, data_root=arguments.data_root)}
     for subject in arguments.subjects:
         if subject not in SUBJECTS:
             parser.error(f"no subject {subject!r}; there are: {', '.join(SUBJECTS)}")
         print(f"==> {subject}: this takes a few minutes; leave the machine alone", flush=True)
-        path = subjects[subject](arguments.threads)
+        path = SUBJECTS[subject](arguments.threads)
         print(path.read_text())
         for written in (path, path.with_suffix(".json"), *plots.draw(subject)):
             print(f"written: {written}")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from eigengrad.nn import DecorrelatedBatchNorm2d
+from eigengrad.nn import DecorrelatedBatchNorm2d, distributed
 from layers_matrix import CHOLESKY, DEFAULTS, F32, F64, PCA, ZCA, Layer, features, over, randomize, wavy
 
 CHANNELS, SPATIAL = 8, (3, 4)
@@ -123,11 +124,45 @@ def others(rank: int) -> dict:
     return found
 
 
+def unsynchronised(rank: int) -> dict:
+    """How often layers warn, and what a converted layer does with a half of the batch."""
+    x = features(4, 8, 3, 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+
+        def count(forward) -> int:
+            before = len(caught)
+            forward(x)
+            return sum("whitening layer" in str(warning.message) for warning in caught[before:])
+
+        quiet = [ZCA.make(8).eval(), ZCA.make(8, process_group="local"), ZCA.make(8, process_group="world")]
+        quiet.append(nn.BatchNorm2d(8, dtype=F64))
+        found: dict = {"quiet": [count(layer) for layer in quiet]}
+        converted = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(ZCA.make(8)))
+        found["first"], message = count(converted), str(caught[-1].message)
+        found["again"] = count(converted) + count(ZCA.make(8))
+        distributed._warned = False
+        compiled = torch.compile(ZCA.make(8), fullgraph=True, backend="aot_eager")
+        found["compiled"] = [count(compiled), count(compiled)]
+    found["message"] = message
+    model = nn.Sequential(ZCA.make(8), nn.BatchNorm2d(8, dtype=F64))
+    found["same"] = DecorrelatedBatchNorm2d.convert_sync_batchnorm(model) is model
+    model[0](features(4, 8, 3, 4, seed=rank))
+    found["converted"] = model[0].running_covariance
+    given = DecorrelatedBatchNorm2d.convert_sync_batchnorm(ZCA.make(8), dist.group.WORLD)
+    given(features(4, 8, 3, 4, seed=rank))
+    found["given"] = given.running_covariance
+    return found
+
+
 def process(rank: int, folder: Path, what: str) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=30))
-    found = scenarios(rank, EMPTY) if what == "empty" else scenarios(rank, SCENARIOS) | others(rank)
+    if what == "all":
+        found = scenarios(rank, SCENARIOS) | others(rank)
+    else:
+        found = scenarios(rank, EMPTY) if what == "empty" else unsynchronised(rank)
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
@@ -190,6 +225,39 @@ def test_a_process_without_samples_takes_part(tmp_path):
     found = run(tmp_path, "empty")
     for name, scenario in EMPTY.items():
         assert_joined([p[name] for p in found], scenario)
+
+
+def test_who_trains_beside_others_without_sharing_is_told_once(tmp_path):
+    """By the layer, since SyncBatchNorm.convert_sync_batchnorm passes over it, and nobody else would say so."""
+    joined = ZCA.make(8)
+    joined(torch.cat([features(4, 8, 3, 4, seed=rank) for rank in range(2)]))
+    for found in run(tmp_path, "unsynchronised"):
+        assert found["quiet"] == [0, 0, 0, 0]
+        assert (found["first"], found["again"]) == (1, 0)
+        assert found["compiled"] == [1, 0]
+        for remedy in ("process_group='world'", "convert_sync_batchnorm(model)", "process_group='local'"):
+            assert remedy in found["message"]
+        assert found["same"]
+        torch.testing.assert_close(found["converted"], joined.running_covariance)
+        torch.testing.assert_close(found["given"], joined.running_covariance)
+
+
+def test_one_process_has_nobody_to_share_with():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ZCA.make(8)(features(4, 8, 3, 4))
+
+
+@over(DEFAULTS)
+def test_conversion_sets_the_group_of_whitening_layers_alone(layer):
+    model = nn.Sequential(layer.make(8), nn.Sequential(layer.make(8, process_group="local")), nn.BatchNorm2d(8))
+    assert type(layer.make(8)).convert_sync_batchnorm(model) is model
+    assert model[0].process_group == model[1][0].process_group == "world"
+    assert type(model[2]) is nn.BatchNorm2d
+    with pytest.raises(TypeError, match=r"module must be an nn\.Module; got str"):
+        type(layer.make(8)).convert_sync_batchnorm("model")
+    with pytest.raises(ValueError, match='"world", or "local" for none; got \'all\''):
+        layer.make(8, process_group="all")
 
 
 def test_ddp_training_with_a_synchronised_layer_is_training_by_one_process(processes):

@@ -181,7 +181,7 @@ def test_half_precision_is_computed_in_single(dtype, generator):
 
 
 def test_autocast_is_disabled_inside(generator):
-    """The backward pass is outside, as torch recommends: inside, torch's own derivative of Cholesky would be in half."""
+    """The backward pass is outside, as torch recommends: inside, torch's derivative of Cholesky would be in half."""
     A, B = (M.requires_grad_() for M in pencil(4, generator, F32))
     expected = torch.autograd.grad(loss(A, B), (A, B))
     with torch.autocast("cpu", torch.bfloat16):

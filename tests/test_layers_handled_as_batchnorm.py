@@ -114,7 +114,10 @@ def test_states_of_old_batch_norms_load_and_what_is_too_much_is_named():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: DecorrelatedBatchNorm2d(4, process_group="wrld"), 'process_group must be a process group or "world"'),
+        (
+            lambda: DecorrelatedBatchNorm2d(4, process_group="wrld"),
+            'process_group must be a process group or "world"',
+        ),
         (lambda: DecorrelatedBatchNorm2d(4, dtype="float32"), "dtype must be a floating-point type"),
         (lambda: DecorrelatedBatchNorm2d(4)(torch.ones(2, 4, 2, 2).to(torch.float8_e5m2)), "got torch.float8_e5m2"),
         (lambda: DecorrelatedBatchNorm2d.convert_batchnorm([1]), "module must be an nn.Module; got list"),

@@ -1,4 +1,4 @@
-"""Everything under what looks on: tracers, watchers, the compiler around transforms, forward mode around backward."""
+"""Everything under what looks on: tracers, watchers, forward mode around backward. (The compiler: test_compile.)"""
 
 import pytest
 import torch
@@ -44,21 +44,6 @@ def test_a_linearised_function_is_its_derivative():
         _, push = torch.func.linearize(f, A + A.mT)
         _, expected = torch.func.jvp(f, (A + A.mT,), (E + E.mT,))
         torch.testing.assert_close(push(E + E.mT), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap], ids=["grad", "vmap"])
-def test_a_transform_inside_the_compiler_is_refused_as_torch_would_ignore_the_gradient(transform):
-    def f(A):
-        return eg.matrix_exp(A).sum()
-
-    A = torch.randn(3, 2, 2) if transform is torch.func.vmap else torch.randn(2, 2)
-    A = A + A.mT
-    with pytest.raises(Exception, match=r"torch\.func inside torch\.compile is not right"):
-        torch.compile(transform(f), fullgraph=True, backend="eager")(A)
-    if transform is torch.func.vmap:
-        with torch.no_grad():
-            compiled = torch.compile(transform(f), fullgraph=True, backend="eager")(A)
-        torch.testing.assert_close(compiled, transform(f)(A))
 
 
 SECOND = {

@@ -91,17 +91,25 @@ def unrecorded() -> Iterator[None]:
 
 def is_concrete(*tensors: Tensor | None) -> bool:
     """Whether the numbers can be looked at: no compiler, transform or fake tensor in between. Nobody is no obstacle."""
-    if torch.compiler.is_compiling() or transforming() or recorded():
+    if torch.compiler.is_compiling() or transforming() or _tracing() or (_modes() and recorded()):
         return False
-    for A in tensors:
-        if A is not None and (
-            type(A) not in _PLAIN
-            or is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
-            or is_functorch_wrapped_tensor(A)  # that has outlived its transform
-            or A.is_meta
-        ):
-            return False
+    try:
+        for A in tensors:
+            if A is not None and (type(A) not in _PLAIN or not (A.untyped_storage().data_ptr() or _has_numbers(A))):
+                return False
+    except RuntimeError:  # one has no storage, or none in memory
+        return all(A is None or (type(A) in _PLAIN and _has_numbers(A)) for A in tensors)
     return True
+
+
+def _has_numbers(A: Tensor) -> bool:
+    """Whether a tensor of a plain type without an address still has numbers: it is empty, sparse, or a zero tensor."""
+    return not (
+        is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
+        or is_functorch_wrapped_tensor(A)  # that has outlived its transform
+        or A.is_meta
+        or torch._is_functional_tensor(A)
+    )
 
 
 def is_constant(A: Tensor) -> bool:

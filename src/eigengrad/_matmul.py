@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ._inputs import full_precision, is_constant
+from ._saved import save, saved
 from ._transforms import Batched, run
 
 __all__ = ["precise_matmul"]
@@ -33,12 +34,12 @@ class _Matmul(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        save(ctx, *inputs)
         ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        A, B = ctx.saved_tensors
+        A, B = saved(ctx)
         needs_A, needs_B = ctx.needs_input_grad
         return precise_matmul(G, B.mH) if needs_A else None, precise_matmul(A.mH, G) if needs_B else None
 
@@ -46,7 +47,7 @@ class _Matmul(Function):
 class _MatmulTransforms(_Matmul, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor | None, dB: Tensor | None) -> Any:
-        A, B = ctx.saved_tensors
+        A, B = saved(ctx)
         if dA is None:
             return None if dB is None else precise_matmul(A, dB)
         product = precise_matmul(dA, B)

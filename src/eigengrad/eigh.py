@@ -60,8 +60,8 @@ def eigh(
         A: Hermitian, (..., n, n), of any batch shape; float16, bfloat16 (computed in float32), float32, float64 or
             complex. Only one triangle is read.
         UPLO: which triangle: "L" or "U".
-        B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I. The
-            gradient of B is that of torch's Cholesky factor: run the backward pass outside of autocast.
+        B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I.
+            The gradient of B is that of torch's Cholesky factor: run the backward pass outside of autocast.
         k: only the k largest eigenvalues and their vectors, or the −k smallest if negative. A loss of the subspace of
             these vectors then has its exact gradient: between kept and dropped no rule is used.
         gradient: a rule such as ``Saturate(rtol=1e-5)``, or its name: "saturate", "exact", "taylor", "clip",
@@ -90,7 +90,7 @@ def eigh(
     if plan is not None:  # the common case, without ten microseconds of questions
         rule = resolve(gradient)
         if A.requires_grad and torch.is_grad_enabled():
-            return eigh_result(*bare_apply(_EighAtOnce)(A, UPLO, rule, "batched", check_finite, call_site()))
+            return eigh_result(*bare_apply(_EighAtOnce)(A, UPLO, rule, plan, check_finite, call_site()))
         found = solvers.eigh_at_once(A, plan)
         if found is not None:
             return eigh_result(*found)
@@ -158,6 +158,8 @@ class _Eigh(Function):
     @staticmethod
     def backward(ctx: Any, gL: Tensor | None, gV: Tensor | None) -> Any:
         L, V = ctx.saved_tensors
+        if gV is None or V.dtype is not gV.dtype:
+            L, V = _in_type_of(gL, gV, L, V)
         if autocasting(V):
             with full_precision(V):
                 return _Eigh.backward(ctx, gL, gV)
@@ -176,13 +178,22 @@ class _EighTransforms(_Eigh, Batched):
 
 
 class _EighAtOnce(_EighTransforms):
-    """The same for what the kernels have a plan for."""
+    """The same for what the kernels have a plan for, which comes in place of the driver."""
 
     @staticmethod
     def forward(
-        A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None, site: CallSite | None
+        A: Tensor, UPLO: str, rule: GradientRule, plan: Any, check_finite: bool | None, site: CallSite | None
     ) -> Any:
-        return solvers.eigh_at_once(A, solvers.plan(A)) or solvers.eigh(A, UPLO, driver, check_finite)
+        return solvers.eigh_at_once(A, plan) or solvers.eigh(A, UPLO, "batched", check_finite)
+
+
+def _in_type_of(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """L and V in the precision of their gradients: ``saved_tensors_hooks`` may have handed them back in another."""
+    given = gL if gV is None else gV
+    if given is None:
+        return L, V
+    real = real_dtype(given.dtype)
+    return L.to(real), V.to(real.to_complex() if V.is_complex() else real)
 
 
 def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> None:

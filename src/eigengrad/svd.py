@@ -12,6 +12,7 @@ from . import solvers
 from ._arguments import require_count
 from ._inputs import check_matrix, full_precision, real_dtype, transforming, widen
 from ._return_types import SvdResult, svd_result
+from ._saved import save, saved
 from ._transforms import Batched, run
 from .eigh import check_phase_invariance
 from .gradients import GradientRule, PairRule, resolve
@@ -118,13 +119,13 @@ class _Svd(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.rule, ctx.site = inputs[2], inputs[5]
-        ctx.save_for_backward(*output)
+        save(ctx, *output)
         ctx.save_for_forward(*output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, gU: Tensor | None, gS: Tensor | None, gVh: Tensor | None) -> Any:
-        U, S, Vh = ctx.saved_tensors
+        U, S, Vh = saved(ctx)
         with full_precision(U):
             gA = attributed("svd", ctx.site, _pullback, ctx.rule, U, S, Vh, gU, gS, gVh)
         return gA, None, None, None, None, None
@@ -136,7 +137,7 @@ class _SvdTransforms(_Svd, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         with full_precision(dA):
-            U, S, Vh = ctx.saved_tensors
+            U, S, Vh = saved(ctx)
             return _pushforward(ctx.rule, U, S, Vh, dA)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import re
 import subprocess
@@ -306,15 +307,83 @@ def test_a_folder_that_cannot_be_made(server, tmp_path):
         download(server.url, tmp_path / "file" / "x.bin", sha256=SHA256, progress=False)
 
 
-def test_a_full_disk_is_named(server, path):
+def test_a_full_disk_is_named(server, path, monkeypatch):
     """/dev/full refuses every byte, as a full disk does."""
-    path.parent.mkdir()
-    partial(path).symlink_to("/dev/full")
+    original = Path.open
+
+    def full(self, *arguments, **options):
+        return original(Path("/dev/full") if self == partial(path) else self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(
         DownloadError, match=r"file\.bin\.part: cannot be written \(No space left on device\)\. Make room"
     ):
         download(server.url, path, sha256=SHA256, progress=False)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("says_length", [True, False])
+def test_a_server_that_sends_more_than_the_file_may_have_is_stopped(says_length, server, path):
+    server.length = says_length
+    with pytest.raises(DownloadError, match=r"file\.bin: sends more than 1,000,000 bytes"):
+        download(server.url, path, sha256=SHA256, limit=1_000_000, progress=False)
+    assert list(path.parent.iterdir()) == []
+    assert len(server.requests) == 1
+
+
+def test_a_file_of_just_as_many_bytes_as_it_may_have(server, path):
+    download(server.url, path, sha256=SHA256, limit=len(CONTENT), progress=False)
+    assert_complete(path)
+
+
+def test_fetch_takes_no_more_than_the_archive_has(server, tmp_path, monkeypatch):
+    local = archives_module.Archive(server.url, MD5, len(CONTENT) - 1)
+    monkeypatch.setitem(archives_module.ARCHIVES, "cifar10", local)
+    with pytest.raises(DownloadError, match=r"sends more than 2,999,999 bytes"):
+        fetch("cifar10", tmp_path, progress=False)
+
+
+@pytest.mark.parametrize("length", ["many", "-5", "3e6", "²", "9" * 5000])
+def test_a_length_that_is_no_number_says_nothing(length, server, path, monkeypatch):
+    original = Handler.send_header
+    monkeypatch.setattr(
+        Handler,
+        "send_header",
+        lambda self, name, value: original(self, name, length if name == "Content-Length" else value),
+    )
+    server.stop_after = []
+    download(server.url, path, sha256=SHA256, progress=False, attempts=1)
+    assert_complete(path)
+
+
+def test_a_length_beyond_the_limit_is_refused_before_anything_is_written(server, path, monkeypatch):
+    original = Handler.send_header
+    monkeypatch.setattr(
+        Handler,
+        "send_header",
+        lambda self, name, value: original(self, name, "9" * 15 if name == "Content-Length" else value),
+    )
+    with pytest.raises(DownloadError, match=r"sends more than 1,073,741,824 bytes"):
+        download(server.url, path, sha256=SHA256, progress=False)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_what_lies_in_the_place_of_the_file_must_be_a_file(server, path, tmp_path):
+    path.parent.mkdir()
+    os.mkfifo(path)
+    with pytest.raises(DownloadError, match=r"file\.bin: is there already, but is not a regular file"):
+        download(server.url, path, sha256=SHA256, progress=False)
+    path.unlink()
+    os.mkfifo(partial(path))
+    with pytest.raises(DownloadError, match=r"file\.bin\.part: is there already, but is not a regular file"):
+        download(server.url, path, sha256=SHA256, progress=False)
+    partial(path).unlink()
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    partial(path).symlink_to(victim)
+    with pytest.raises(DownloadError, match=r"file\.bin\.part: is a link"):
+        download(server.url, path, sha256=SHA256, progress=False)
+    assert victim.read_text() == "mine"
 
 
 def test_progress_is_shown(server, path, capsys):

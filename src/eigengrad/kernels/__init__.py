@@ -36,8 +36,9 @@ def available() -> bool:
 
 def usable(X: Tensor, *others: Tensor | None) -> bool:
     """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
-    first = not torch.is_grad_enabled() and not forward_mode()
-    return first and X.is_cpu and X.dtype in REAL and available() and is_concrete(X, *others)
+    if torch.is_grad_enabled() or not _INSTALLED or X.dtype not in REAL or not X.is_cpu or forward_mode():
+        return False
+    return is_concrete(X, *others)
 
 
 class Rule(enum.IntEnum):

@@ -1,4 +1,4 @@
-"""Arrays from the addresses that ``Tensor.data_ptr`` gives.
+"""Arrays from the addresses that :mod:`.memory` gives.
 
 Handing a tensor to numba as a NumPy array costs four microseconds; its address costs a tenth of one. The caller
 vouches for the type, the shape and that the tensor is contiguous and lives as long as the call.

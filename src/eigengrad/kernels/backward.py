@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._inputs import matmul
 from . import INCOMPLETE, REMOVED, Function, Rule, kernel, threads
+from .memory import address, empty_like, readable, readable_strided
 from .templates import template
 
 if TYPE_CHECKING:
@@ -31,25 +32,26 @@ def rule_pullback(
     Returns it, whether the rule removed more than half of the gradient of some matrix, and whether some gradient is
     incomplete whatever the rule (see ``gradients.observation.is_incomplete``).
     """
-    plan = _plan(V.shape, V.dtype, "rule")
+    shape, dtype = gV.shape, gV.dtype
+    plan = _plan(shape, dtype, "rule")
     assert plan is not None
-    L, gV = L.contiguous(), gV.resolve_neg()
+    n, values = plan.n, plan.batch * plan.n
+    L_ = readable(L, dtype, values)
     slopes = 0
     if gL is not None:
-        gL = gL.contiguous().resolve_neg()
-        slopes = gL.data_ptr()
-    options = plan.n, rule.value, one, two
+        gL = readable(gL, dtype, values)
+        slopes = address(gL)
+    options = n, rule.value, one, two
     if not plan.complete:
         Vt = V.mT
-        X = matmul(Vt, gV).contiguous()
-        status = plan.run((X.data_ptr(), L.data_ptr(), slopes), options)
+        X = readable(matmul(Vt, gV), dtype, values * n)
+        status = plan.run((address(X), address(L_), slopes), options)
         return matmul(matmul(V, X), Vt), bool(status & REMOVED), bool(status & INCOMPLETE)
     by_rows = gV.is_contiguous()
-    if not by_rows:
-        gV = gV.mT.contiguous()
-    V = _by_columns(V, plan)
-    gA = torch.empty_like(plan.result)
-    status = plan.run((V.data_ptr(), gV.data_ptr(), by_rows, L.data_ptr(), slopes, gA.data_ptr()), options)
+    G = readable(gV if by_rows else gV.mT, dtype, values * n)
+    W = readable_strided(V, dtype, shape, plan.columns)
+    gA = empty_like(plan.result)
+    status = plan.run((address(W), address(G), by_rows, address(L_), slopes, address(gA)), options)
     return gA, bool(status & REMOVED), bool(status & INCOMPLETE)
 
 
@@ -58,12 +60,14 @@ def function_pullback(function: Function, L: Tensor, V: Tensor, G: Tensor) -> Te
 
     For tensors that are ``usable``.
     """
-    plan = _plan(V.shape, V.dtype, "function") if V.numel() > 0 else None
+    shape, dtype = G.shape, G.dtype
+    plan = _plan(shape, dtype, "function") if G.numel() > 0 else None
     if plan is None:
         return None
-    L, V, G = L.contiguous(), _by_columns(V, plan), G.contiguous().resolve_neg()
-    gA = torch.empty_like(plan.result)
-    plan.run((V.data_ptr(), G.data_ptr(), L.data_ptr(), gA.data_ptr()), (plan.n, function.value))
+    values = plan.batch * plan.n
+    L_, W = readable(L, dtype, values), readable_strided(V, dtype, shape, plan.columns)
+    E, gA = readable(G, dtype, values * plan.n), empty_like(plan.result)
+    plan.run((address(W), address(E), address(L_), address(gA)), (plan.n, function.value))
     return gA
 
 
@@ -109,8 +113,3 @@ def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
     result, run = template(shape, dtype), kernel(module, name, dtype)
     columns = (*result.stride()[:-2], 1, n)
     return _Plan(n, batch, complete, result, columns, run, unit, microseconds)
-
-
-def _by_columns(V: Tensor, plan: _Plan) -> Tensor:
-    """V with contiguous columns, as the decompositions here give it, and torch's."""
-    return V if V.stride() == plan.columns else V.mT.contiguous().mT

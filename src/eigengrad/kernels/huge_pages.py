@@ -12,8 +12,10 @@ import functools
 import sys
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
+
+from . import memory
+from .memory import InMemory
 
 __all__ = ["empty_like"]
 
@@ -34,13 +36,14 @@ def _advise() -> Callable[[int, int, int], int] | None:
     return advise
 
 
-def empty_like(x: Tensor) -> Tensor:
+def empty_like(x: Tensor) -> InMemory:
     """``torch.empty_like(x)``, on huge pages where that is worth it and possible; a refusal does no harm."""
-    y = torch.empty_like(x)
+    y = memory.empty_like(x)
     size = y.numel() * y.element_size()
     if size >= 2 * _PAGE:
         madvise = _advise()
         if madvise is not None:
-            first = -(-y.data_ptr() // _PAGE) * _PAGE
-            madvise(first, (y.data_ptr() + size - first) // _PAGE * _PAGE, _MADV_HUGEPAGE)
+            place = memory.address(y)
+            first = -(-place // _PAGE) * _PAGE
+            madvise(first, (place + size - first) // _PAGE * _PAGE, _MADV_HUGEPAGE)
     return y

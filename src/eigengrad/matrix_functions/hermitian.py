@@ -17,7 +17,7 @@ from ..errors import NotHermitianError, first_index
 __all__ = ["require_hermitian"]
 
 _FEW = 4096  # entries, in all matrices together, up to which A = Aᴴ is asked of each
-_LARGEST_PROBE = 128  # n; for larger matrices the decomposition costs much more than a comparison
+_LARGEST_PROBE = 512  # n; for larger matrices the decomposition costs much more than a comparison
 
 
 def require_hermitian(function: str, A: Tensor, wanted: bool | None) -> None:

@@ -10,6 +10,7 @@ from torch.autograd import Function
 
 from .._arguments import require_non_negative
 from .._inputs import check_matrix, forward_mode, full_precision, real_dtype, widen
+from .._saved import save, saved
 from .._transforms import Batched, run
 from ..eigh import decompose
 from .hermitian import require_hermitian
@@ -58,7 +59,7 @@ def logdet(A: Tensor, *, eps: float = 0.0, driver: str | None = None, check_fini
 
 def _inverse(ctx: Any) -> Tensor:
     """A⁻¹ as a function of A."""
-    A, L, V = ctx.saved_tensors
+    A, L, V = saved(ctx)
     return spectral(A, L, V, WholePower(-1.0))
 
 
@@ -69,7 +70,7 @@ class _LogDet(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        save(ctx, *inputs)
         if forward_mode():
             ctx.save_for_forward(*inputs)
 

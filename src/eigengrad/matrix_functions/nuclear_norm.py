@@ -10,6 +10,7 @@ from torch.autograd import Function
 
 from .._inputs import check_matrix, forward_mode, full_precision, real_dtype, widen
 from .._matmul import precise_matmul
+from .._saved import save, saved
 from .._transforms import Batched, run
 from ..svd import decompose
 from .polar import polar
@@ -56,7 +57,7 @@ def _gradient(ctx: Any) -> Tensor:
 
     ``vectors`` are rows that span the range of Aᴴ (of A if A is wide): the rest of the polar factor is left out.
     """
-    A, W, vectors = ctx.saved_tensors
+    A, W, vectors = saved(ctx)
     if not torch.is_grad_enabled() and not forward_mode():
         constant: Tensor = W
         return constant
@@ -73,7 +74,7 @@ class _NuclearNorm(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, _, W, vectors, ctx.driver = inputs
-        ctx.save_for_backward(A, W, vectors)
+        save(ctx, A, W, vectors)
         ctx.save_for_forward(A, W, vectors)
 
     @staticmethod

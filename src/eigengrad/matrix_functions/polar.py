@@ -10,6 +10,7 @@ from torch.autograd import Function
 
 from .._inputs import check_matrix, full_precision, widen
 from .._matmul import precise_matmul
+from .._saved import save, saved
 from .._transforms import Batched, no_gradient, run
 from ..svd import decompose
 
@@ -129,19 +130,19 @@ class _Polar(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, _, Qh, pairs, singles = inputs
-        ctx.save_for_backward(A, output, Qh, pairs, singles)
+        save(ctx, A, output, Qh, pairs, singles)
         ctx.save_for_forward(A, output, Qh, pairs, singles)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        A, U, Qh, pairs, singles = ctx.saved_tensors
+        A, U, Qh, pairs, singles = saved(ctx)
         return _derivative(A, U, Qh, pairs, singles, G), None, None, None, None
 
 
 class _PolarTransforms(_Polar, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
-        A, U, Qh, pairs, singles = ctx.saved_tensors
+        A, U, Qh, pairs, singles = saved(ctx)
         return _derivative(A, U, Qh, pairs, singles, dA)
 
 
@@ -186,12 +187,12 @@ class _SkewSolution(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         H, _, Qh, pairs = inputs
-        ctx.save_for_backward(H, output, Qh, pairs)
+        save(ctx, H, output, Qh, pairs)
         ctx.save_for_forward(H, output, Qh, pairs)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        H, X, Qh, pairs = ctx.saved_tensors
+        H, X, Qh, pairs = saved(ctx)
         gC = _skew_solution(H, G, Qh, pairs)
         product = precise_matmul(X, gC)
         return (product + product.mH) * 0.5, gC, None, None
@@ -200,7 +201,7 @@ class _SkewSolution(Function):
 class _SkewSolutionTransforms(_SkewSolution, Batched):
     @staticmethod
     def jvp(ctx: Any, dH: Tensor | None, dC: Tensor | None, *_: None) -> Any:
-        H, X, Qh, pairs = ctx.saved_tensors
+        H, X, Qh, pairs = saved(ctx)
         right = torch.zeros_like(X) if dC is None else dC
         return _skew_solution(H, right if dH is None else right - precise_matmul(dH, X), Qh, pairs)
 
@@ -215,17 +216,17 @@ class _Inverse(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(output)
+        save(ctx, output)
         ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        (inverse,) = ctx.saved_tensors
+        (inverse,) = saved(ctx)
         return -precise_matmul(precise_matmul(inverse, G), inverse), None, None
 
 
 class _InverseTransforms(_Inverse, Batched):
     @staticmethod
     def jvp(ctx: Any, dH: Tensor, *_: None) -> Any:
-        (inverse,) = ctx.saved_tensors
+        (inverse,) = saved(ctx)
         return -precise_matmul(precise_matmul(inverse, dH), inverse)

@@ -34,6 +34,7 @@ from .._inputs import (
     widen,
 )
 from .._matmul import precise_matmul
+from .._saved import save, saved
 from .._transforms import Batched, run
 from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
@@ -211,13 +212,13 @@ class _Spectral(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
-        ctx.save_for_backward(*tensors)
+        save(ctx, *tensors)
         if forward_mode():
             ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        A, L, V = ctx.saved_tensors
+        A, L, V = saved(ctx)
         with full_precision(V):
             return directional(A, G, L, V, ctx.f), None, None, None
 
@@ -225,7 +226,7 @@ class _Spectral(Function):
 class _SpectralTransforms(_Spectral, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
-        A, L, V = ctx.saved_tensors
+        A, L, V = saved(ctx)
         with full_precision(V):
             return directional(A, dA, L, V, ctx.f)
 
@@ -238,13 +239,13 @@ class _Directional(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
-        ctx.save_for_backward(*tensors)
+        save(ctx, *tensors)
         if forward_mode():
             ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, H: Tensor) -> Any:
-        A, E, L, V = ctx.saved_tensors
+        A, E, L, V = saved(ctx)
         with full_precision(V):
             gA = bilinear(A, H, E.mH, L, V, ctx.f)
             return (gA + gA.mH) * 0.5, directional(A, H, L, V, ctx.f), None, None, None
@@ -253,7 +254,7 @@ class _Directional(Function):
 class _DirectionalTransforms(_Directional, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor | None, dE: Tensor | None, *_: None) -> Any:
-        A, E, L, V = ctx.saved_tensors
+        A, E, L, V = saved(ctx)
         with full_precision(V):
             result = torch.zeros_like(E)
             if dE is not None:

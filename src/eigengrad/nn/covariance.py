@@ -9,6 +9,7 @@ from torch.autograd import Function
 
 from .._inputs import check_matrix, full_precision, widen
 from .._matmul import precise_matmul
+from .._saved import save, saved
 from .._transforms import Batched, run
 
 __all__ = ["covariance", "second_moment"]
@@ -56,12 +57,12 @@ class _Moment(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
         X, ctx.count = inputs
-        ctx.save_for_backward(X)
+        save(ctx, X)
         ctx.save_for_forward(X)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        (X,) = ctx.saved_tensors
+        (X,) = saved(ctx)
         with full_precision(X):
             G = G + G.mH
             return precise_matmul(G if ctx.count == 1 else G / ctx.count, X), None
@@ -70,7 +71,7 @@ class _Moment(Function):
 class _MomentTransforms(_Moment, Batched):
     @staticmethod
     def jvp(ctx: Any, dX: Tensor, _: None) -> Any:
-        (X,) = ctx.saved_tensors
+        (X,) = saved(ctx)
         with full_precision(X):
             half = precise_matmul(dX, X.mH) / ctx.count
             return half + half.mH

@@ -182,6 +182,8 @@ class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
         gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact",
             and "saturate" for PCA.
         process_group: share statistics between the processes of this group while training; "world" is all of them.
+            ``None`` shares none, and warns once where there are others; "local" shares none and says nothing. See also
+            :meth:`convert_sync_batchnorm`.
 
     >>> import torch
     >>> from eigengrad.nn import DecorrelatedBatchNorm2d

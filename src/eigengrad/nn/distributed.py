@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -9,7 +10,31 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-__all__ = ["all_reduce_sum", "merge_moments"]
+from .._transforms import while_tracing
+
+__all__ = ["all_reduce_sum", "merge_moments", "warn_if_unsynchronised"]
+
+_warned = False
+
+
+@while_tracing
+def warn_if_unsynchronised() -> None:
+    """Warn, once in a process, that others train beside this one and a layer does not share its statistics with them.
+
+    ``torch.nn.SyncBatchNorm.convert_sync_batchnorm``, which trainers call too, knows the batch norms of torch only, and
+    passes over other layers without a word.
+    """
+    global _warned
+    if _warned or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
+        return
+    _warned = True
+    warnings.warn(
+        f"a whitening layer trains on the statistics of one process out of {dist.get_world_size()}: "
+        "SyncBatchNorm.convert_sync_batchnorm does not know it. To share them, pass process_group='world', or call "
+        "eigengrad.nn.DecorrelatedBatchNorm2d.convert_sync_batchnorm(model); process_group='local' says that each "
+        "process is meant to have its own, and silences this warning.",
+        stacklevel=3,
+    )
 
 
 def all_reduce_sum(x: Tensor, group: Any) -> Tensor:

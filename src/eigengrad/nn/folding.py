@@ -16,6 +16,7 @@ from torch import Tensor
 from .. import kernels
 from ..eigh import decompose
 from ..kernels import threads
+from ..kernels.memory import address, empty_like, readable
 from .inner_graph import inner_graph
 
 __all__ = ["Fold", "FoldGradients", "Moments", "fold_by_graph", "fold_by_roots"]
@@ -75,22 +76,23 @@ def fold_by_roots(content: Moments, style: Moments, covariances: Tensor, alpha: 
         eps: ε > 0.
     """
     L, V = decompose("whiten_color, covariances of content and style", covariances, None, None)
-    rows = V.mT.contiguous()  # in memory it mostly is
-    S, T = torch.empty_like(covariances), torch.empty_like(content.covariance)
     count, d, _ = covariances.shape
+    dtype = covariances.dtype
+    L, rows = readable(L, dtype, count * d), readable(V.mT, dtype, count * d * d)  # V mostly has this layout
+    S, T = empty_like(covariances), empty_like(content.covariance)
     contents, strength = T.numel() // (d * d), float(alpha)
 
     def run(name: str, arguments: Sequence[Any], matrices: int, products: int, module: str = "coloring") -> None:
         kernel, microseconds = kernels.kernel(module, name, T.dtype), matrices * products * (1 + 3e-5 * d**3)
         threads.share(kernel, arguments, matrices, 1, (d,), microseconds)
 
-    run("roots", (L.data_ptr(), rows.data_ptr(), eps, contents, S.data_ptr()), count, 1, "matrix_roots")
-    run("transfers", (S.data_ptr(), strength, count - contents, T.data_ptr()), contents, 1)
+    run("roots", (address(L), address(rows), eps, contents, address(S)), count, 1, "matrix_roots")
+    run("transfers", (address(S), strength, count - contents, address(T)), contents, 1)
 
     def gradients(gT: Tensor, gt: Tensor) -> FoldGradients:
-        gT, gM = gT.contiguous(), torch.empty_like(S)
-        places = L.data_ptr(), rows.data_ptr(), eps, strength, contents, gM.data_ptr()
-        run("transfer_gradients", (gT.data_ptr(), S.data_ptr(), *places), count, 5)
+        gT, gM = readable(gT, dtype, T.numel()), empty_like(S)
+        places = address(L), address(rows), eps, strength, contents, address(gM)
+        run("transfer_gradients", (address(gT), address(S), *places), count, 5)
         gx, gs = gM[:contents].view_as(content.covariance), gM[contents:].view_as(style.covariance)
         gs_mean = (strength * gt).sum_to_size(style.mean.shape)
         shifts, g_alpha = None if strength == 1 else (1 - strength) * gt, None

@@ -22,12 +22,13 @@ from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete, transforming, widen
 from .._matmul import precise_matmul
+from .._saved import save, saved
 from .._transforms import bare_apply, differentiable_gradients
 from ..eigh import decompose
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
 from .inner_graph import inner_graph
-from .layout import channels_fast, dense, in_layout_of, with_strides
+from .layout import channels_fast, dense, in_layout_of, with_dense_gradient, with_strides
 from .passes import KernelPasses, passes_over
 
 __all__ = ["Whitened", "affine_map", "group_whiten"]
@@ -62,7 +63,7 @@ def group_whiten(
         root_eps: ε, if ``whitening`` is matrix_inv_sqrt(M, eps=ε), for which there are kernels; None if it is not.
     """
     with full_precision(x):
-        if not is_concrete(x) or forward_mode() or torch.is_inference_mode_enabled():
+        if not is_concrete(x, weight, bias) or forward_mode() or torch.is_inference_mode_enabled():
             return _composed(x, weight, bias, groups, whitening, process_group)
         statistics: list[Any] = []  # constants, which need not come out of the function as its results
         arguments = (dense(x), weight, bias, groups, whitening, process_group, root_eps, statistics)
@@ -74,11 +75,13 @@ def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
     groups, d, _ = A.shape
     if not transforming() and channels_fast(x):
         rows = x.movedim(1, -1).reshape(x.numel() // (groups * d), groups, d)
-        y = precise_matmul(A, rows.permute(1, 2, 0).to(A.dtype)) + c.view(groups, d, 1)
-        return y.permute(2, 0, 1).reshape(x.movedim(1, -1).shape).contiguous().movedim(-1, 1).to(x.dtype)
-    points = x.reshape(x.shape[0], groups, d, math.prod(x.shape[2:]))
-    y = precise_matmul(A.expand(x.shape[0], groups, d, d), points.to(A.dtype)) + c.view(groups, d, 1)
-    return y.reshape(x.shape).to(x.dtype)
+        y = precise_matmul(A, rows.permute(1, 2, 0).to(A.dtype)).permute(2, 0, 1)
+        y = y.reshape(x.movedim(1, -1).shape).contiguous().movedim(-1, 1)
+    else:
+        points = x.reshape(x.shape[0], groups, d, math.prod(x.shape[2:]))
+        y = precise_matmul(A.expand(x.shape[0], groups, d, d), points.to(A.dtype)).reshape(x.shape)
+    # Last, because Inductor cannot order the symbolic strides of a view that a convolution comes after.
+    return (y + c.view(-1, *[1] * (x.ndim - 2))).to(x.dtype)
 
 
 def _composed(
@@ -91,7 +94,7 @@ def _composed(
 ) -> Whitened:
     channels = x.shape[1]
     count = x.shape[0] * math.prod(x.shape[2:])
-    points = widen(x).transpose(0, 1).reshape(groups, channels // groups, count)
+    points = widen(with_dense_gradient(x)).transpose(0, 1).reshape(groups, channels // groups, count)
     mean, cov = covariance(points)
     if process_group is not None:
         mean, cov, count = merge_moments(mean, cov, count, process_group)
@@ -138,7 +141,7 @@ class _GroupWhiten(Function):
             output = passes.whiten(points, ctx.S.detach(), weight, bias, mean)
         else:
             output = passes.whiten(points, whitening(cov), weight, bias, mean)
-        ctx.save_for_backward(x, weight, bias, mean)
+        save(ctx, x, weight, bias, mean)
         ctx.passes, ctx.count, ctx.groups, ctx.stride = passes, count, groups, x.stride()
         ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
         ctx.set_materialize_grads(False)
@@ -147,12 +150,12 @@ class _GroupWhiten(Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor | None) -> Any:
-        x, weight, bias, mean = ctx.saved_tensors
+        x, weight, bias, mean = saved(ctx)
         nothing = (None, None, None, None, None)
         if gy is None:
             return (None, None, None, *nothing)
         with full_precision(x):
-            if torch.is_grad_enabled() or forward_mode() or not is_concrete(gy):
+            if torch.is_grad_enabled() or forward_mode() or not is_concrete(gy, x, weight, mean):
                 return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
             return (*_gradients(ctx, with_strides(x, ctx.stride), weight, bias, mean, gy), *nothing)
 

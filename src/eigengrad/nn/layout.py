@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from .._inputs import transforming
 
-__all__ = ["Layout", "channels_fast", "dense", "in_layout_of", "memory_format", "with_strides"]
+__all__ = [
+    "Layout",
+    "channels_fast",
+    "dense",
+    "in_layout_of",
+    "memory_format",
+    "no_view",
+    "with_dense_gradient",
+    "with_strides",
+]
 
 _MERGED_WIDTH = 64
 
@@ -93,6 +104,43 @@ def in_layout_of(y: Tensor, x: Tensor) -> Tensor:
     if transforming():  # where only one layout can be asked for
         return y.contiguous()
     return y.contiguous(memory_format=memory_format(x) if channels_fast(x) else torch.contiguous_format)
+
+
+def no_view(y: Tensor) -> Tensor:
+    """``y`` (..., C, H, W) itself; where ``torch.compile`` looks on, computed into memory of its own.
+
+    With symbolic sizes, Inductor of torch 2.13 cannot tell the order of the strides of a map that is a view and that a
+    convolution comes after. It takes a copy to the same layout away, but not one there and back, which cost nothing.
+    """
+    if not torch.compiler.is_compiling() or transforming():
+        return y
+    return y.movedim(-3, -1).contiguous().movedim(-1, -3).contiguous()
+
+
+def with_dense_gradient(x: Tensor) -> Tensor:
+    """``x`` itself, to which its gradient comes dense in the layout of ``x`` where ``torch.compile`` looks on.
+
+    Elsewhere it may come as it likes. With symbolic sizes, torch 2.13 cannot tell the order of the strides of a
+    gradient (N, C, *spatial) that lies as (C, N, *spatial), and the backward pass of a convolution asks for it.
+    """
+    if not torch.compiler.is_compiling() or transforming():
+        return x
+    same: Tensor = _DenseGradient.apply(x, channels_fast(x))  # type: ignore[no-untyped-call]
+    return same
+
+
+class _DenseGradient(Function):
+    @staticmethod
+    def forward(x: Tensor, channels_fast: bool) -> Any:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, bool], output: Tensor) -> None:
+        ctx.channels_fast = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return (g.movedim(1, -1).contiguous().movedim(-1, 1) if ctx.channels_fast else g.contiguous()), None
 
 
 def memory_format(x: Tensor) -> torch.memory_format:

@@ -19,6 +19,16 @@ from torch import Tensor
 
 from .. import kernels
 from ..kernels import huge_pages, threads
+from ..kernels.memory import (
+    InMemory,
+    address,
+    address_or_null,
+    empty_like,
+    readable,
+    readable_map,
+    readable_strided,
+    writable,
+)
 from ..kernels.templates import template
 from ..kernels.ways import way_through
 from .layout import Layout, channels_fast, memory_format
@@ -136,6 +146,8 @@ class KernelPasses:
         self.groups, self.d = groups, shape[1] // groups
         channels, positions = shape[1], math.prod(shape[2:])
         self.points, self.fast = shape[0] * positions, fast or positions == 1
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        self.format = formats.get(len(shape), torch.contiguous_format) if fast else torch.contiguous_format
         self.shape = self.points, channels, positions, int(self.fast), self.d
         rows = -(-self.d // 4) * 4
         self.span = _span(self.d, width) if self.fast else 1
@@ -166,12 +178,12 @@ class KernelPasses:
     def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (C,) in float64, the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
         C = self.groups * self.d
-        mean, rounded = torch.empty_like(self.doubles), torch.empty_like(self.channels)
-        cov = torch.empty_like(self.matrices) if cov is None else cov
-        self._kernel("feature_maps", "pivots")(x.data_ptr(), *self.shape[:4], mean.data_ptr())
+        x, mean, rounded = self._map(x), empty_like(self.doubles), empty_like(self.channels)
+        cov = empty_like(self.matrices) if cov is None else writable(cov, self.dtype, C * self.d)
+        self._kernel("feature_maps", "pivots")(address(x), *self.shape[:4], address(mean))
         totals = self._sum(x, x, mean)
         self._kernel("whitening", "mean_and_covariance")(
-            totals.data_ptr(), self.slabs, self.points, C, self.d, mean.data_ptr(), rounded.data_ptr(), cov.data_ptr()
+            address(totals), self.slabs, self.points, C, self.d, address(mean), address(rounded), address(cov)
         )
         return mean, rounded, cov
 
@@ -179,33 +191,35 @@ class KernelPasses:
         self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
     ) -> tuple[Tensor, Tensor]:
         """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
-        rows, weight, bias = self._by_columns(V), self._plain(weight), self._plain(bias)
-        S, packed = torch.empty_like(self.matrices), torch.empty_like(self.forward_weights)
-        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weight_bytes
+        rows, weight, bias = self._by_columns(V), self._of_channels(weight), self._of_channels(bias)
+        L, mean = self._values(L), self._mean(mean)
+        S, packed = empty_like(self.matrices), empty_like(self.forward_weights)
+        weights, offsets = address(packed), address(packed) + self.weight_bytes
         self._kernel("whitening", "whiten_by_root")(
-            L.data_ptr(), rows.data_ptr(), eps, _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d,
-            S.data_ptr(), weights, offsets,
+            address(L), address(rows), eps, address_or_null(weight), address_or_null(bias), address(mean), self.groups,
+            self.d, address(S), weights, offsets,
         )  # fmt: skip
-        return S, self._mix(x, None, mean, weights, offsets)
+        return S, self._mix(self._map(x), None, mean, weights, offsets)
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
-        S, weight, bias = S.contiguous(), self._plain(weight), self._plain(bias)
-        packed = torch.empty_like(self.forward_weights)
-        weights, offsets = packed.data_ptr(), packed.data_ptr() + self.weight_bytes
+        S, weight, bias = self._square(S), self._of_channels(weight), self._of_channels(bias)
+        mean, packed = self._mean(mean), empty_like(self.forward_weights)
+        weights, offsets = address(packed), address(packed) + self.weight_bytes
         self._kernel("whitening", "forward_weights")(
-            S.data_ptr(), _address(weight), _address(bias), mean.data_ptr(), self.groups, self.d, weights, offsets
-        )
-        return self._mix(x, None, mean, weights, offsets)
+            address(S), address_or_null(weight), address_or_null(bias), address(mean), self.groups, self.d,
+            weights, offsets,
+        )  # fmt: skip
+        return self._mix(self._map(x), None, mean, weights, offsets)
 
     def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(groups, d, d), (C,) and (C,)."""
-        C, S = self.groups * self.d, S.contiguous()
-        totals = self._sum(dy.contiguous(memory_format=memory_format(x)), x, mean)
-        G, sums, slopes = torch.empty_like(S), torch.empty_like(self.channels), torch.empty_like(self.channels)
+        C, S, mean = self.groups * self.d, self._square(S), self._mean(mean)
+        totals = self._sum(self._map(dy), self._map(x), mean)
+        G, sums, slopes = empty_like(self.matrices), empty_like(self.channels), empty_like(self.channels)
         self._kernel("whitening", "products_and_sums")(
-            totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), C, self.d, G.data_ptr(),
-            sums.data_ptr(), slopes.data_ptr(),
+            address(totals), self.slabs, address(mean), address(S), C, self.d, address(G),
+            address(sums), address(slopes),
         )  # fmt: skip
         return G, sums, slopes
 
@@ -213,25 +227,26 @@ class KernelPasses:
         self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
-        dy, rows, weight = dy.contiguous(memory_format=memory_format(x)), self._by_columns(V), self._plain(weight)
+        dy, x, S, L, mean = self._map(dy), self._map(x), self._square(S), self._values(L), self._mean(mean)
+        rows, weight = self._by_columns(V), self._of_channels(weight)
         totals = self._sum(dy, x, mean)
-        slopes, sums = torch.empty_like(self.channels), torch.empty_like(self.channels)
-        G, gM, packed = torch.empty_like(S), torch.empty_like(S), torch.empty_like(self.backward_weights)
-        weights, offsets = packed.data_ptr(), packed.data_ptr() + 2 * self.weight_bytes
+        slopes, sums = empty_like(self.channels), empty_like(self.channels)
+        G, gM, packed = empty_like(self.matrices), empty_like(self.matrices), empty_like(self.backward_weights)
+        weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
         self._kernel("whitening", "gradient_by_root")(
-            totals.data_ptr(), self.slabs, mean.data_ptr(), S.data_ptr(), _address(weight), L.data_ptr(),
-            rows.data_ptr(), eps, self.points, self.groups, self.d, G.data_ptr(), gM.data_ptr(), sums.data_ptr(),
-            slopes.data_ptr(), weights, offsets,
+            address(totals), self.slabs, address(mean), address(S), address_or_null(weight), address(L),
+            address(rows), eps, self.points, self.groups, self.d, address(G), address(gM), address(sums),
+            address(slopes), weights, offsets,
         )  # fmt: skip
         return self._mix(dy, x, mean, weights, offsets), slopes, sums
 
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
-        gM, rows, weight = torch.empty_like(G), self._by_columns(V), self._plain(weight)
+        G, L, rows, weight = self._square(G), self._values(L), self._by_columns(V), self._of_channels(weight)
+        gM = empty_like(self.matrices)
         self._kernel("whitening", "inverse_root_gradient")(
-            G.data_ptr(), _address(weight), L.data_ptr(), rows.data_ptr(), eps, self.groups, self.d,
-            gM.data_ptr(),
-        )  # fmt: skip
+            address(G), address_or_null(weight), address(L), address(rows), eps, self.groups, self.d, address(gM)
+        )
         return gM
 
     def gradient(
@@ -247,29 +262,30 @@ class KernelPasses:
         shift: Tensor | None = None,
     ) -> Tensor:
         """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
-        S, gM, weight, shift = S.contiguous(), gM.contiguous(), self._plain(weight), self._plain(shift)
-        packed = torch.empty_like(self.backward_weights)
-        weights, offsets = packed.data_ptr(), packed.data_ptr() + 2 * self.weight_bytes
+        S, gM, weight, shift = self._square(S), self._square(gM), self._of_channels(weight), self._of_channels(shift)
+        sums, mean = readable(sums, self.dtype, self.groups * self.d), self._mean(mean)
+        packed = empty_like(self.backward_weights)
+        weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
         self._kernel("whitening", "backward_weights")(
-            S.data_ptr(), gM.data_ptr(), _address(weight), sums.data_ptr(), _address(shift), mean.data_ptr(), m,
+            address(S), address(gM), address_or_null(weight), address(sums), address_or_null(shift), address(mean), m,
             self.groups, self.d, weights, offsets,
         )  # fmt: skip
-        return self._mix(dy.contiguous(memory_format=memory_format(x)), x, mean, weights, offsets)
+        return self._mix(self._map(dy), self._map(x), mean, weights, offsets)
 
-    def _sum(self, left: Tensor, right: Tensor, centre: Tensor) -> Tensor:
+    def _sum(self, left: InMemory, right: InMemory, centre: InMemory) -> InMemory:
         """The totals of :mod:`eigengrad.kernels.feature_maps`, a row a slab."""
-        totals = torch.empty_like(self.totals)
-        arguments = left.data_ptr(), right.data_ptr(), centre.data_ptr(), *self.shape, totals.data_ptr()
+        totals = empty_like(self.totals)
+        arguments = address(left), address(right), address(centre), *self.shape, address(totals)
         sizes = self.slabs, self.summed, self.span
         nanoseconds = (0.06 + 0.0125 * self.d) * (1 if left is right else 2)
         self._run(self._kernel(self.way, "moments"), arguments, self.slabs, sizes, nanoseconds)
         return totals
 
-    def _mix(self, first: Tensor, second: Tensor | None, centre: Tensor, weights: int, offsets: int) -> Tensor:
+    def _mix(self, first: InMemory, second: InMemory | None, centre: InMemory, weights: int, offsets: int) -> InMemory:
         y = huge_pages.empty_like(first)
-        maps = first.data_ptr(), _address(second), centre.data_ptr(), *self.shape
-        arguments = *maps, weights, offsets, y.data_ptr()
-        streamed = self.streamed and y.data_ptr() % _vector_bytes() == 0
+        maps = address(first), address_or_null(second), address(centre), *self.shape
+        arguments = *maps, weights, offsets, address(y)
+        streamed = self.streamed and address(y) % _vector_bytes() == 0
         sizes = self.mixed, self.span, int(streamed)
         nanoseconds = (0.1 + 0.021 * self.d) * (1 if second is None else 2)
         self._run(self._kernel(self.way, "mix"), arguments, self.tiles, sizes, nanoseconds)
@@ -278,15 +294,28 @@ class KernelPasses:
     def _kernel(self, module: str, name: str) -> Entry:
         return kernels.kernel(module, name, self.dtype)
 
-    def _by_columns(self, V: Tensor) -> Tensor:
-        """A tensor that has the columns of ``V`` one after the other in memory: mostly ``V`` itself."""
-        return V if V.stride() == (self.d * self.d, 1, self.d) else V.mT.contiguous()
+    def _map(self, x: Tensor) -> InMemory:
+        """A map (N, C, *spatial), or a gradient of one, in the layout that was planned for."""
+        return readable_map(x, self.dtype, self.points * self.groups * self.d, self.format)
 
-    def _plain(self, parameter: Tensor | None) -> Tensor | None:
-        """γ or β as the kernels read it."""
-        if parameter is None or (parameter.dtype is self.dtype and parameter.is_contiguous()):
-            return parameter
-        return parameter.detach().to(self.dtype).contiguous()
+    def _mean(self, mean: Tensor) -> InMemory:
+        return readable(mean, torch.float64, self.groups * self.d)
+
+    def _square(self, S: Tensor) -> InMemory:
+        """A matrix for each group, (groups, d, d)."""
+        return readable(S, self.dtype, self.groups * self.d * self.d)
+
+    def _values(self, L: Tensor) -> InMemory:
+        """The eigenvalues of each group, (groups, d)."""
+        return readable(L, self.dtype, self.groups * self.d)
+
+    def _by_columns(self, V: Tensor) -> InMemory:
+        """A tensor that has the columns of ``V`` one after the other in memory: mostly ``V`` itself."""
+        return readable_strided(V, self.dtype, self.matrices.shape, (self.d * self.d, 1, self.d))
+
+    def _of_channels(self, parameter: Tensor | None) -> InMemory | None:
+        """γ, β or another number for each channel, (C,), as the kernels read it."""
+        return None if parameter is None else readable(parameter, self.dtype, self.groups * self.d)
 
     def _run(self, kernel: Entry, arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], cost: float) -> None:
         """A kernel that takes ``cost`` nanoseconds a value over ``count`` parts of the points."""
@@ -308,7 +337,3 @@ def _span(d: int, width: int) -> int:
     """How many groups of channels that are next to each other in memory share a tile: 64 channels, in whole vectors."""
     most = max(1, 64 // d)
     return next((span for span in range(most, 0, -1) if span * d % width == 0), most)
-
-
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()

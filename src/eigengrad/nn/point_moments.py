@@ -14,6 +14,7 @@ from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete
 from .._matmul import precise_matmul
+from .._saved import save, saved
 from .._transforms import Batched, run
 
 __all__ = ["affine", "statistics"]
@@ -59,12 +60,12 @@ class _Statistics(Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, bool], output: tuple[Tensor, Tensor, Tensor]) -> None:
         ctx.pooled = inputs[1]
         ctx.set_materialize_grads(False)  # no map of zeros for the style, whose points are not used again
-        ctx.save_for_backward(output[0])
+        save(ctx, output[0])
         ctx.save_for_forward(output[0])
 
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, g_mean: Tensor | None, g_covariance: Tensor | None) -> Any:
-        (centred,) = ctx.saved_tensors
+        (centred,) = saved(ctx)
         count = _count(centred, ctx.pooled)
         b = centred.new_zeros(()) if g_mean is None else g_mean / count
         if g is not None:
@@ -86,7 +87,7 @@ class _Statistics(Function):
 class _StatisticsTransforms(_Statistics, Batched):
     @staticmethod
     def jvp(ctx: Any, dx: Tensor, _: None) -> Any:
-        (centred,) = ctx.saved_tensors
+        (centred,) = saved(ctx)
         count = _count(centred, ctx.pooled)
         d_mean = _pool(dx.sum(-1, keepdim=True), ctx.pooled) / count
         half = _pool(precise_matmul(centred, dx.mT), ctx.pooled) / count
@@ -102,12 +103,12 @@ class _Affine(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         T, _, x = inputs
-        ctx.save_for_backward(T, x)
+        save(ctx, T, x)
         ctx.save_for_forward(T, x)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
-        T, x = ctx.saved_tensors
+        T, x = saved(ctx)
         needs_T, needs_t, needs_x = ctx.needs_input_grad
         return (
             precise_matmul(G, x.mT) if needs_T else None,
@@ -119,7 +120,7 @@ class _Affine(Function):
 class _AffineTransforms(_Affine, Batched):
     @staticmethod
     def jvp(ctx: Any, dT: Tensor | None, dt: Tensor | None, dx: Tensor | None) -> Any:
-        T, x = ctx.saved_tensors
+        T, x = saved(ctx)
         dy = torch.zeros_like(x)
         if dT is not None:
             dy = dy + precise_matmul(dT, x)

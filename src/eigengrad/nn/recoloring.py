@@ -17,12 +17,14 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .._inputs import forward_mode, full_precision, is_concrete, widen
+from .._matmul import precise_matmul
+from .._saved import save, saved
 from .._transforms import bare_apply, differentiable_gradients
 from ..errors import LinAlgError
 from .folding import Fold, fold_by_graph, fold_by_roots
 from .layout import channels_fast, dense, in_layout_of, with_strides
 from .passes import KernelPasses, passes_over
-from .point_moments import affine, statistics
+from .point_moments import statistics
 
 __all__ = ["recolor"]
 
@@ -73,9 +75,11 @@ def _composed(
     centred, x_mean, x_covariance = statistics(x, not per_sample)
     _, s_mean, s_covariance = statistics(s, not per_sample)
     T, t = fold(x_mean, x_covariance, s_mean, s_covariance, alpha)
-    samples = content.shape[0]
-    y = affine(T.expand(samples, *T.shape[1:]), t.expand(samples, *t.shape[1:]), centred)
-    return in_layout_of(y.reshape(content.shape).to(content.dtype), content)
+    samples, channels, *spatial = content.shape
+    y = precise_matmul(T.expand(samples, *T.shape[1:]), centred).reshape(content.shape)
+    # Last, because Inductor cannot order the symbolic strides of a view that a convolution comes after.
+    y = y + t.reshape(t.shape[0], channels, *[1] * len(spatial))
+    return in_layout_of(y.to(content.dtype), content)
 
 
 def _points(x: Tensor, groups: int) -> Tensor:
@@ -170,7 +174,7 @@ class _Recolor(Function):
         y = x.passes.whiten(x.points, folded.T.flatten(0, 1), None, folded.t.flatten(), x.centre)
         result = x.restore(y)
         if wanted:
-            ctx.save_for_backward(content, style, *([alpha] if isinstance(alpha, Tensor) else []))
+            save(ctx, content, style, *([alpha] if isinstance(alpha, Tensor) else []))
             x.points = s.points = content.new_empty(0)  # seen again by way of what is saved
             ctx.x, ctx.s, ctx.folded, ctx.alpha = x, s, folded, alpha
             ctx.groups, ctx.per_sample, ctx.fold = groups, per_sample, fold
@@ -178,7 +182,7 @@ class _Recolor(Function):
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor) -> Any:
-        content, style, *alpha = ctx.saved_tensors
+        content, style, *alpha = saved(ctx)
         with full_precision(content):
             if torch.is_grad_enabled() or forward_mode() or not is_concrete(gy):
                 found = _recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy)

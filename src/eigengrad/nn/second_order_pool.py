@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .._arguments import require_integer, require_non_negative, require_number
 from .._inputs import REAL, add_to_diagonal, full_precision, widen
 from .._matmul import precise_matmul
+from .._transforms import is_fixed
 from ..errors import unknown_choice
 from ..gradients import Clip, GradientRule, resolve
 from ..matrix_functions import newton_schulz_sqrt
@@ -26,6 +27,7 @@ from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
 from ..solvers import require_finite
 from .covariance import second_moment
+from .layout import no_view
 from .thin_sqrt import thin_sqrt
 
 __all__ = ["METHODS", "PoolingMethod", "SecondOrderPool2d", "second_order_pool"]
@@ -268,7 +270,7 @@ def _pool(x: Tensor, method: PoolingMethod, output: str) -> Tensor:
         if method.normalize == "frobenius":
             S = _unit(S, (-2, -1))
         if output == "features":
-            y = precise_matmul(S, points).unflatten(-1, x.shape[-2:])
+            y = no_view(precise_matmul(S, points).unflatten(-1, x.shape[-2:]))
         else:
             y = S if output == "matrix" else _upper_triangle(S)
         if method.normalize in ("l2", "signed_sqrt"):
@@ -290,7 +292,8 @@ def _points(x: Tensor, moment: str) -> Tensor:
 def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     """f(moment + eps·I), (..., d, d)."""
     eps, (d, count) = method.eps, points.shape[-2:]
-    if method.function == "power" and method.power == 0.5 and method.gradient == "exact" and count < d and eps > 0:
+    root = method.function == "power" and method.power == 0.5 and method.gradient == "exact"
+    if root and eps > 0 and is_fixed(count) and count < d:
         return thin_sqrt(points, eps)
     moment = second_moment(points, max(count, 1))
     if method.function == "newton_schulz":

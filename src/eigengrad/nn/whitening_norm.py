@@ -14,6 +14,7 @@ from .._arguments import require_integer, require_number, require_positive
 from .._inputs import REAL, full_precision, is_concrete, unrecorded, widen
 from .._matmul import precise_matmul
 from ..errors import LinAlgError
+from .distributed import warn_if_unsynchronised
 from .group_whitening import affine_map, group_whiten
 
 __all__ = ["WhiteningNorm"]
@@ -53,8 +54,10 @@ class WhiteningNorm(nn.Module):
             require_number(owner, "momentum", momentum)
         if dtype is not None and dtype not in REAL:
             raise TypeError(f"{owner}: dtype must be a floating-point type; got {dtype!r}")
-        if isinstance(process_group, str) and process_group != "world":
-            raise ValueError(f'{owner}: process_group must be a process group or "world"; got {process_group!r}')
+        if isinstance(process_group, str) and process_group not in ("world", "local"):
+            raise ValueError(
+                f'{owner}: process_group must be a process group or "world", or "local" for none; got {process_group!r}'
+            )
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.group_size, self.num_groups = _grouping(owner, num_features, group_size, num_groups)
@@ -122,6 +125,8 @@ class WhiteningNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Whiten (N, C, *spatial) by the batch's statistics in training, by the running ones in evaluation."""
         self._check_input(x)
+        self._check_parameter("weight", self.weight, x)
+        self._check_parameter("bias", self.bias, x)
         with full_precision(x):
             if self.training or self.running_mean is None:
                 return self._by_batch(x)
@@ -178,6 +183,8 @@ class WhiteningNorm(nn.Module):
     def _by_batch(self, x: Tensor) -> Tensor:
         count = x.numel() // max(x.shape[1], 1)
         synchronised = self._synchronised()
+        if self.process_group is None and self.training:
+            warn_if_unsynchronised()
         if count == 1 and not synchronised:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
         group = self._group() if synchronised else None
@@ -200,8 +207,37 @@ class WhiteningNorm(nn.Module):
             weight = share.to(average.dtype) if isinstance(share, Tensor) else share
             average.lerp_(new if new.dtype is average.dtype else new.to(average.dtype), weight)
 
+    @classmethod
+    def convert_sync_batchnorm(cls, module: nn.Module, process_group: Any = None) -> nn.Module:
+        """Let every whitening layer of a model share its statistics between processes while training.
+
+        What ``torch.nn.SyncBatchNorm.convert_sync_batchnorm`` does for the batch norms of torch, and for them alone: a
+        model that has both kinds needs both calls, in either order. Nothing is replaced; the layers' ``process_group``
+        is set, whichever subclass this is called on.
+
+        Args:
+            module: a model, or a layer.
+            process_group: of ``torch.distributed``; ``None`` is all processes.
+
+        Returns:
+            The module itself.
+
+        >>> import torch
+        >>> from eigengrad.nn import DecorrelatedBatchNorm2d
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), DecorrelatedBatchNorm2d(8))
+        >>> DecorrelatedBatchNorm2d.convert_sync_batchnorm(model)[1].process_group
+        'world'
+        """
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"convert_sync_batchnorm: module must be an nn.Module; got {type(module).__name__}")
+        for layer in module.modules():
+            if isinstance(layer, WhiteningNorm):
+                layer.process_group = "world" if process_group is None else process_group
+        return module
+
     def _synchronised(self) -> bool:
-        wanted = self.process_group is not None and self.training and dist.is_available() and dist.is_initialized()
+        wanted = self.process_group not in (None, "local") and self.training
+        wanted = wanted and dist.is_available() and dist.is_initialized()
         return wanted and dist.get_world_size(self._group()) > 1
 
     def _group(self) -> Any:
@@ -220,6 +256,24 @@ class WhiteningNorm(nn.Module):
             raise ValueError(f"{owner}: expected {expected} input; got {x.ndim}D, of shape {tuple(x.shape)}")
         if x.shape[1] != self.num_features:
             raise ValueError(f"{owner}: expected {self.num_features} channels; got input of shape {tuple(x.shape)}")
+
+    def _check_parameter(self, name: str, parameter: Tensor | None, x: Tensor) -> None:
+        """Refuse what was put in the place of γ or β and cannot be it."""
+        if parameter is None:
+            return
+        if parameter.shape != (self.num_features,):
+            raise ValueError(
+                f"{type(self).__name__}: {name} must have shape ({self.num_features},); got {tuple(parameter.shape)}"
+            )
+        if parameter.dtype not in REAL or parameter.layout is not torch.strided:
+            raise TypeError(
+                f"{type(self).__name__}: {name} must be dense and of a floating-point type; got {parameter.dtype}, "
+                f"{parameter.layout}"
+            )
+        if parameter.device != x.device:
+            raise RuntimeError(
+                f"{type(self).__name__}: {name} must be on {x.device}, as the input is; got {parameter.device}"
+            )
 
     def extra_repr(self) -> str:
         """The constructor's arguments."""

@@ -15,6 +15,7 @@ from .. import kernels
 from .._inputs import is_concrete, real_dtype
 from ..errors import LinAlgError
 from ..kernels import threads
+from ..kernels.memory import address, empty_like, readable
 from ..kernels.templates import template
 from . import lapack
 
@@ -69,16 +70,12 @@ def eigh_at_once(A: Tensor, plan: Plan | None) -> tuple[Tensor, Tensor] | None:
 
 def _decompose(A: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     n, batch, values, vectors, kernel, unit, microseconds = plan
-    M = A.contiguous()
-    place = M.data_ptr()
-    if M.is_neg() or not place:  # views that negate what is in memory, and zeros that have none
-        M = M.clone()
-        place = M.data_ptr()
-    L, V = torch.empty_like(values), torch.empty_like(vectors)
+    M, L, V = readable(A, vectors.dtype, batch * n * n), empty_like(values), empty_like(vectors)
+    places = address(M), address(L), address(V)
     if microseconds < threads.SHORT or torch.get_num_threads() == 1:
-        status = kernel(place, L.data_ptr(), V.data_ptr(), 0, batch, n, 0)
+        status = kernel(*places, 0, batch, n, 0)
     else:
-        status = threads.share(kernel, (place, L.data_ptr(), V.data_ptr()), batch, unit, (n,), microseconds)
+        status = threads.share(kernel, places, batch, unit, (n,), microseconds)
     if status:
         raise LinAlgError("not finite, or no convergence")
     return L, V

@@ -63,4 +63,5 @@ def fetch(name: str, root: Path | str, *, progress: bool = True) -> Path:
     if name not in ARCHIVES:
         raise unknown_choice("name", name, ARCHIVES)
     archive = ARCHIVES[name]
-    return download(archive.url, Path(root) / archive.file, md5=archive.md5, progress=progress)
+    path = Path(root) / archive.file
+    return download(archive.url, path, md5=archive.md5, limit=archive.size, progress=progress)

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
-import io
-import pickle
 import tarfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..files import read_regular_file
 from .archives import ARCHIVES
 from .augment import RandomShift
 from .dataset import Dataset, Split
 from .errors import CorruptDataError, MissingDataError
+from .pickles import ByteArray, read_pickle
 from .resize import resized
 
 __all__ = ["cifar10", "cifar100"]
 
 _SIZE = 32
+
+#: Bytes of one file, and of all that an archive unpacks to. The largest file of CIFAR has 155 MB (half as much again if
+#: Python 3 has written it with protocol 2), an archive 186 MB.
+_LARGEST_FILE = 256 << 20
+_LARGEST_ARCHIVE = 384 << 20
 
 
 @dataclass(frozen=True)
@@ -118,9 +122,26 @@ def _files(kind: _Kind, root: Path | None, remedy: str) -> tuple[Path, dict[str,
 
 def _read(file: Path, remedy: str) -> bytes:
     try:
-        return file.read_bytes()
+        return read_regular_file(file, _LARGEST_FILE)
     except FileNotFoundError as error:
         raise MissingDataError(file, "is missing", remedy) from error
+    except ValueError as error:
+        raise CorruptDataError(file, str(error), remedy) from error
+
+
+class _Limited:
+    """A stream that ends in an error after so many bytes: an archive of a megabyte can unpack to a gigabyte."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        self._stream, self._limit, self._left = stream, limit, limit
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes."""
+        block = self._stream.read(size)
+        self._left -= len(block)
+        if self._left < 0:
+            raise tarfile.ReadError(f"it unpacks to more than {self._limit:,} bytes")
+        return block
 
 
 def _unpack(archive: Path, kind: _Kind, wanted: Sequence[str], remedy: str) -> dict[str, bytes]:
@@ -128,15 +149,21 @@ def _unpack(archive: Path, kind: _Kind, wanted: Sequence[str], remedy: str) -> d
     found: dict[str, bytes] = {}
     try:
         with gzip.open(archive) as unzipped:
-            with tarfile.open(fileobj=unzipped, mode="r|") as tar:
+            stream = _Limited(cast(IO[bytes], unzipped), _LARGEST_ARCHIVE)
+            with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
                 for member in tar:
                     folder, _, name = member.name.removeprefix("./").rpartition("/")
-                    file = tar.extractfile(member) if folder == kind.folder and name in wanted else None
-                    if file is not None:
-                        found[name] = file.read()
-            while unzipped.read(1 << 20):  # to the end, where the checksum is
+                    # A link is not followed, and no member is read that is larger than a file may be.
+                    if folder != kind.folder or name not in wanted or not member.isreg():
+                        continue
+                    if member.size > _LARGEST_FILE:
+                        raise tarfile.ReadError(f"{name} has {member.size:,} bytes; expected at most {_LARGEST_FILE:,}")
+                    file = tar.extractfile(member)
+                    assert file is not None  # as it is of a regular file
+                    found[name] = file.read()
+            while stream.read(1 << 20):  # to the end, where the checksum is
                 pass
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError) as error:
         size = f"{archive.stat().st_size:,} of {ARCHIVES[kind.name].size:,} bytes"
         raise CorruptDataError(archive, f"is truncated or damaged ({size}: {error})", remedy) from error
     missing = [name for name in wanted if name not in found]
@@ -145,28 +172,10 @@ def _unpack(archive: Path, kind: _Kind, wanted: Sequence[str], remedy: str) -> d
     return found
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads what these files hold, arrays among lists and strings, and refuses to call anything else."""
-
-    _allowed: ClassVar[dict[tuple[str, str], Any]] = {
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        # The function that makes an empty array, whose module has moved in the course of time.
-        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-        ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-        ("_codecs", "encode"): codecs.encode,  # bytes, as Python 3 writes them for Python 2
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._allowed:
-            raise pickle.UnpicklingError(f"it would call {module}.{name}, which is refused")
-        return self._allowed[module, name]
-
-
 def _unpickle(content: bytes, file: Path, remedy: str) -> dict[str, Any]:
     try:
-        loaded = _Unpickler(io.BytesIO(content), encoding="latin1").load()
-    except Exception as error:  # a damaged pickle can raise nearly anything
+        loaded = read_pickle(content)
+    except ValueError as error:
         problem = f"is truncated or damaged ({len(content):,} bytes: {str(error) or type(error).__name__})"
         raise CorruptDataError(file, problem, remedy) from error
     if not isinstance(loaded, dict):
@@ -178,14 +187,19 @@ def _rows(batch: dict[str, Any], key: str, classes: int, file: Path, remedy: str
     """Images (N, 3, 32, 32) and labels (N,) of one file."""
     data, labels = batch.get("data"), batch.get(key)
     row = 3 * _SIZE * _SIZE
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != row:
-        kind = f"{data.dtype} {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise CorruptDataError(file, f"holds {kind} under 'data'; expected uint8 (N, {row})", remedy)
-    if not isinstance(labels, list) or len(labels) != len(data):
+    if not isinstance(data, ByteArray) or data.shape is None or len(data.shape) != 2 or data.shape[1] != row:
+        kind = f"uint8 {data.shape}" if isinstance(data, ByteArray) else type(data).__name__
+        raise CorruptDataError(file, f"holds {kind[:80]} under 'data'; expected uint8 (N, {row})", remedy)
+    count = data.shape[0]
+    if not isinstance(labels, list) or len(labels) != count:
         came = f"{len(labels)} labels" if isinstance(labels, list) else type(labels).__name__
-        raise CorruptDataError(file, f"holds {came} under {key!r}; expected a list of {len(data)}", remedy)
-    wrong = [label for label in labels if not isinstance(label, int) or not 0 <= label < classes]
+        raise CorruptDataError(file, f"holds {came} under {key!r}; expected a list of {count}", remedy)
+    wrong = [label for label in labels if type(label) is not int or not 0 <= label < classes]
     if wrong:
-        raise CorruptDataError(file, f"has the label {wrong[0]!r}; expected 0 to {classes - 1}", remedy)
-    images = torch.from_numpy(np.ascontiguousarray(data)).view(-1, 3, _SIZE, _SIZE)
+        shown = f"{wrong[0]}"[:80] if type(wrong[0]) is int else f"of type {type(wrong[0]).__name__}"
+        raise CorruptDataError(file, f"has the label {shown}; expected 0 to {classes - 1}", remedy)
+    try:
+        images = torch.from_numpy(np.ascontiguousarray(data.numpy())).view(-1, 3, _SIZE, _SIZE)
+    except ValueError as error:
+        raise CorruptDataError(file, f"holds no bytes under 'data' ({error})", remedy) from error
     return images, torch.tensor(labels, dtype=torch.int64)

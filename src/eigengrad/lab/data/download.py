@@ -18,6 +18,10 @@ __all__ = ["DownloadError", "download"]
 
 _BLOCK = 1 << 18
 _AGENT = "eigengrad"
+#: Bytes of a file of which the size is not known beforehand.
+_LIMIT = 1 << 30
+#: A number in a header.
+_NUMBER = "[0-9]{1,18}"
 
 
 class DownloadError(OSError):
@@ -34,6 +38,7 @@ def download(
     *,
     sha256: str | None = None,
     md5: str | None = None,
+    limit: int = _LIMIT,
     progress: bool = True,
     attempts: int = 5,
     timeout: float = 30.0,
@@ -47,6 +52,7 @@ def download(
         url: http or https.
         path: where to put the file; its folder is made if it does not exist.
         sha256, md5: the checksum; exactly one of the two.
+        limit: bytes that the file may have at most; a server that sends more is not listened to any longer.
         progress: show a bar.
         attempts: how often to try in a row without a single byte coming; the pause between doubles, from half a second.
         timeout: seconds without an answer that count as a broken connection.
@@ -62,6 +68,7 @@ def download(
     assert expected is not None
     path = Path(path)
     if path.exists():
+        _require_regular(path)
         found = _digest(path, algorithm)
         if found != expected.lower():
             raise DownloadError(
@@ -71,13 +78,15 @@ def download(
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
+    if os.path.lexists(part):
+        _require_regular(part)
     with _Bar(path.name) if progress else nullcontext() as bar:
         continued = part.exists() and part.stat().st_size > 0
-        _transfer(url, part, attempts, timeout, bar)
+        _transfer(url, part, limit, attempts, timeout, bar)
         if continued and _digest(part, algorithm) != expected.lower():
             # The beginning may be of another version of the file, or of another file.
             part.unlink()
-            _transfer(url, part, attempts, timeout, bar)
+            _transfer(url, part, limit, attempts, timeout, bar)
     found = _digest(part, algorithm)
     if found != expected.lower():
         size = part.stat().st_size
@@ -118,14 +127,14 @@ class _Bar(AbstractContextManager["_Bar"]):
         self._progress.update(self._task, completed=done, total=total)
 
 
-def _transfer(url: str, part: Path, attempts: int, timeout: float, bar: _Bar | None) -> None:
+def _transfer(url: str, part: Path, limit: int, attempts: int, timeout: float, bar: _Bar | None) -> None:
     """Fill the partial file, however often the connection breaks, as long as something comes."""
     failures = most = 0
     while True:
         before = part.stat().st_size if part.exists() else 0
         most = max(most, before)
         try:
-            _receive(url, part, before, timeout, bar)
+            _receive(url, part, before, limit, timeout, bar)
             return
         except _BrokenTransferError as error:
             have = part.stat().st_size if part.exists() else 0
@@ -138,7 +147,7 @@ def _transfer(url: str, part: Path, attempts: int, timeout: float, bar: _Bar | N
                 time.sleep(0.5 * 2 ** (failures - 1))
 
 
-def _receive(url: str, part: Path, have: int, timeout: float, bar: _Bar | None) -> None:
+def _receive(url: str, part: Path, have: int, limit: int, timeout: float, bar: _Bar | None) -> None:
     """One request, for what comes after the first ``have`` bytes."""
     headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity"}
     if have:
@@ -146,9 +155,15 @@ def _receive(url: str, part: Path, have: int, timeout: float, bar: _Bar | None) 
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as answer:
             start = _start(answer, have)
-            length = answer.headers.get("Content-Length")
-            total = None if length is None else start + int(length)
-            done = _store(answer, part, start, total, bar)
+            length = answer.headers.get("Content-Length", "")
+            # One that is no number says nothing; the checksum will tell if all has come.
+            total = start + int(length) if re.fullmatch(_NUMBER, length) else None
+            if total is not None and total > limit:
+                raise _too_large(url, limit)
+            done = _store(answer, part, start, limit, total, bar)
+            if done > limit:
+                part.unlink()
+                raise _too_large(url, limit)
     except DownloadError:
         raise
     except urllib.error.HTTPError as error:
@@ -168,14 +183,26 @@ def _start(answer: Any, have: int) -> int:
     if answer.status != 206:
         return 0
     sent = answer.headers.get("Content-Range", "")
-    match = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", sent)
+    match = re.fullmatch(rf"bytes ({_NUMBER})-{_NUMBER}/(?:{_NUMBER}|\*)", sent)
     if match is None or int(match[1]) > have:
         raise _BrokenTransferError(f"the server sent a range that was not asked for ({sent!r})")
     return int(match[1])
 
 
-def _store(answer: Any, part: Path, start: int, total: int | None, bar: _Bar | None) -> int:
-    """Write the answer at its place; the length of the file afterwards."""
+def _too_large(url: str, limit: int) -> DownloadError:
+    return DownloadError(f"{url}: sends more than {limit:,} bytes, which is not the file that was expected")
+
+
+def _require_regular(path: Path) -> None:
+    """Refuse to read from a pipe, or to write through a link that somebody has put there."""
+    if path.name.endswith(".part") and path.is_symlink():
+        raise DownloadError(f"{path}: is a link; expected a file, or nothing. Delete it to download.")
+    if not path.is_file():
+        raise DownloadError(f"{path}: is there already, but is not a regular file. Delete it to download.")
+
+
+def _store(answer: Any, part: Path, start: int, limit: int, total: int | None, bar: _Bar | None) -> int:
+    """Write the answer at its place, as far as the limit; the length of the file afterwards, or one above the limit."""
     done = start
     with _named(part):
         # Without a buffer, so that what a full disk refuses is not tried again, and complained of, in closing.
@@ -186,6 +213,8 @@ def _store(answer: Any, part: Path, start: int, total: int | None, bar: _Bar | N
                 file.seek(start)
                 file.truncate()
         while block := answer.read1(_BLOCK):
+            if done + len(block) > limit:
+                return limit + 1
             written = 0
             with _named(part):
                 while written < len(block):

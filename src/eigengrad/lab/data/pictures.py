@@ -21,6 +21,11 @@ __all__ = ["Images", "Pictures", "decoded", "pixels"]
 #: Pictures that take no more bytes than this are decoded once and stay in memory.
 MEMORY = 2 << 30
 
+#: What Pillow may read. Others start programs (EPS) or are read by code that few use.
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+#: Pixels of one image, above which Pillow warns: 360 MB as it decodes them. The largest of ImageNet has 61 million.
+_MOST_PIXELS = 89_478_485
+
 
 @dataclass(frozen=True)
 class Pictures:
@@ -42,11 +47,19 @@ class Pictures:
 
     def read(self, index: int) -> Image.Image:
         """One image, in colour."""
+        image = self.read_of_size(index, None)
+        assert image is not None  # as any size will do
+        return image
+
+    def read_of_size(self, index: int, size: tuple[int, int] | None) -> Image.Image | None:
+        """One image, in colour, if it has this width and height; one of another size is not decoded."""
         name = self.names[index]
         content = self.files.read(name)
         try:
-            with Image.open(io.BytesIO(content)) as image:
-                return image.convert("RGB")
+            with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+                if image.width * image.height > _MOST_PIXELS:
+                    raise ValueError(f"{image.width} × {image.height} pixels; expected at most {_MOST_PIXELS:,}")
+                return image.convert("RGB") if size is None or image.size == size else None
         except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, …
             reason = "no known format" if isinstance(error, UnidentifiedImageError) else str(error)
             problem = f"is not an image that can be read ({len(content):,} bytes: {reason})"
@@ -66,10 +79,10 @@ def decoded(pictures: Pictures) -> Images:
     images = torch.empty(len(pictures), size[1], size[0], 3, dtype=torch.uint8).permute(0, 3, 1, 2)
 
     def decode(index: int) -> bool:
-        image = pictures.read(index)
-        if image.size == size:
+        image = pictures.read_of_size(index, size)
+        if image is not None:
             images[index] = pixels(image)
-        return image.size == size
+        return image is not None
 
     pool = ThreadPoolExecutor(os.cpu_count())  # Pillow decodes without holding Python's lock
     try:

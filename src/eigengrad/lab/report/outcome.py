@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from dataclasses import dataclass, field
@@ -10,13 +11,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ..files import make_folder, write_atomically
-from .tables import Table, conditions_text
+from ..files import make_folder, read_regular_file, write_atomically
+from .tables import Table, conditions_text, require_file_name
 
 __all__ = ["VERDICTS", "Figure", "Finding", "Outcome", "machine"]
 
 #: What can be said of a claim. "open" is for what a reduced scale cannot decide.
 VERDICTS = ("confirmed", "not confirmed", "open")
+
+#: Bytes of an outcome.json; the largest of ours has 11 kB.
+_LARGEST = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ class Figure:
 
     name: str
     caption: str
+
+    def __post_init__(self) -> None:
+        require_file_name("Figure", self.name)
 
 
 @dataclass(frozen=True)
@@ -128,17 +135,72 @@ class Outcome:
         """
         path = directory / "outcome.json"
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(read_regular_file(path, _LARGEST).decode("utf-8"))
+            _require_types(data)
             data["tables"] = tuple(Table.from_dict(table) for table in data["tables"])
             data["figures"] = tuple(Figure(**figure) for figure in data["figures"])
             data["findings"] = tuple(Finding(**finding) for finding in data["findings"])
             data["notes"] = tuple(data["notes"])
             return cls(**data)
-        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        except FileNotFoundError:
+            raise
+        # An OSError, because a folder, or a file that must not be read, may have this name.
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError) as error:
             raise ValueError(
-                f"{path} is damaged ({error}); expected what `eigengrad reproduce` writes. Delete it and run the "
-                "experiment again: finished runs are kept."
+                f"{path} is damaged ({str(error)[:300]}); expected what `eigengrad reproduce` writes. "
+                "Delete it and run the experiment again: finished runs are kept."
             ) from error
+
+
+def _require_types(data: Any) -> None:
+    """Refuse what is not of the types that :meth:`Outcome.to_dict` gives.
+
+    Raises:
+        ValueError: names the field.
+        KeyError: names one that is missing.
+    """
+    _require("the whole", data, dict)
+    for name in ("experiment", "title", "scale", "paper", "day"):
+        _require(name, data[name], str)
+    _require("seconds", data["seconds"], int, float)
+    if not math.isfinite(data["seconds"]):
+        raise ValueError(f"seconds: got {data['seconds']}; expected a finite number")
+    for name in ("conditions", "about"):
+        _require_strings(name, data[name])
+    for name in ("tables", "figures", "findings", "notes"):
+        _require(name, data[name], list)
+    for note in data["notes"]:
+        _require("notes", note, str)
+    for name in ("figures", "findings"):
+        for entry in data[name]:
+            _require_strings(name, entry)
+    for table in data["tables"]:
+        _require("tables", table, dict)
+        for name in ("name", "title", "note"):
+            _require(f"tables: {name}", table[name], str)
+        _require_strings("tables: conditions", table["conditions"])
+        _require("tables: columns", table["columns"], list)
+        for column in table["columns"]:
+            _require("tables: columns", column, str)
+        _require("tables: rows", table["rows"], list)
+        for row in table["rows"]:
+            _require("tables: rows", row, list)
+            for cell in row:
+                _require("tables: rows", cell, str, int, float, type(None))
+
+
+def _require(name: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{name}: got a {type(value).__name__}; expected {expected}")
+
+
+def _require_strings(name: str, value: object) -> None:
+    """A dictionary of strings."""
+    _require(name, value, dict)
+    assert isinstance(value, dict)
+    for entry in value.values():
+        _require(name, entry, str)
 
 
 def machine() -> dict[str, str]:

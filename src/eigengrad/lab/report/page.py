@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
-from ..files import make_folder, write_atomically
-from .outcome import VERDICTS, Finding, Outcome
-from .tables import Table, cell_text
+from jinja2 import Environment, StrictUndefined, Template
+
+from ..files import make_folder, read_regular_file, write_atomically
+from .outcome import VERDICTS, Outcome
+from .tables import cell_text, conditions_text
 
 __all__ = ["build_page"]
 
 #: A vector drawing above this size is embedded as its PNG, which is then the smaller of the two.
 _LARGEST_SVG = 200_000
+#: Bytes of a picture; it goes into the page as it is.
+_LARGEST_PNG = 32 << 20
 
 
 def build_page(results: Path, order: Sequence[str] = ()) -> Path:
@@ -37,117 +41,57 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
     for folder in folders:
         try:
             outcomes.append((folder, Outcome.load(folder)))
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # the second for a link that leads nowhere
             damaged.append(str(error))
     page = results / "report" / "index.html"
     make_folder(page.parent)
-    write_atomically(page, _document(outcomes, damaged).encode())
+    # JSON can hold halves of characters (lone surrogates), which no file can.
+    write_atomically(page, _document(outcomes, damaged).encode(errors="replace"))
     return page
 
 
 def _document(outcomes: list[tuple[Path, Outcome]], damaged: list[str]) -> str:
-    parts = [_HEAD, _contents([outcome for _, outcome in outcomes]), "<main>"]
-    parts.append("<h1>Robust Differentiable SVD, run again</h1>")
-    parts.append(
-        "<p class='lead'>Every table and figure below was made by <code>eigengrad</code>. The paper's numbers stand "
-        "beside ours. Under each title it says how large the experiment was: numbers of a reduced scale show which "
-        "method survives and which does not, not the error rates of the full protocol.</p>"
-    )
-    parts += [f"<p class='damaged'>Not shown: {escape(message)}</p>" for message in damaged]
-    if not outcomes:
-        parts.append("<p>Nothing has been run yet. Try <code>eigengrad reproduce fig3</code>.</p>")
-    else:
-        parts.append(_overview([outcome for _, outcome in outcomes]))
-    parts += [_section(folder, outcome) for folder, outcome in outcomes]
-    parts.append("</main></body></html>\n")
-    return "\n".join(parts)
+    """The page as HTML. Everything that comes from a file is escaped by the template."""
+    return _template().render(outcomes=outcomes, damaged=damaged)
 
 
-def _anchor(outcome: Outcome) -> str:
-    return f"{outcome.experiment}-{outcome.scale}"
+@cache
+def _template() -> Template:
+    # No loader: the template cannot include files. Autoescape is for every value, with no exception.
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(cell=cell_text, conditions=conditions_text, seconds=lambda value: f"{value:,.0f}")
+    environment.filters.update(verdicts=_verdicts, is_number=_is_number, about=_about)
+    environment.globals.update(embedded=_embedded)
+    return environment.from_string(_PAGE)
 
 
-def _contents(outcomes: Iterable[Outcome]) -> str:
-    links = "".join(
-        f"<li><a href='#{_anchor(o)}'>{escape(o.experiment)} <small>{escape(o.scale)}</small></a></li>"
-        for o in outcomes
-    )
-    return f"<nav><strong>eigengrad</strong><ul>{links}</ul></nav>"
+def _verdicts(outcome: Outcome) -> list[tuple[str, int]]:
+    """How many claims have each verdict, without those that none has."""
+    counts = ((verdict, sum(f.verdict == verdict for f in outcome.findings)) for verdict in VERDICTS)
+    return [(verdict, count) for verdict, count in counts if count]
 
 
-def _overview(outcomes: Iterable[Outcome]) -> str:
-    rows = []
-    for o in outcomes:
-        counts = {verdict: sum(f.verdict == verdict for f in o.findings) for verdict in VERDICTS}
-        verdicts = " ".join(_badge(verdict, f"{count} {verdict}") for verdict, count in counts.items() if count)
-        rows.append(
-            f"<tr><td><a href='#{_anchor(o)}'>{escape(o.title)}</a></td><td>{escape(o.scale)}</td>"
-            f"<td>{escape(_conditions(o.conditions))}</td><td>{verdicts or '–'}</td></tr>"
-        )
-    head = "<tr><th>experiment</th><th>scale</th><th>ours</th><th>claims of the paper</th></tr>"
-    return f"<div class='scroll'><table class='text'><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
+def _about(outcome: Outcome) -> str:
+    return ", ".join(f"{name} {value}" for name, value in outcome.about.items())
 
 
-def _section(folder: Path, outcome: Outcome) -> str:
-    parts = [f"<section id='{_anchor(outcome)}'><h2>{escape(outcome.title)}</h2>"]
-    parts.append(
-        f"<dl><dt>ours</dt><dd><span class='scale'>{escape(outcome.scale)}</span> "
-        f"{escape(_conditions(outcome.conditions))}</dd><dt>paper</dt><dd>{escape(outcome.paper)}</dd></dl>"
-    )
-    if outcome.findings:
-        parts.append(f"<ul class='findings'>{''.join(map(_finding, outcome.findings))}</ul>")
-    for figure in outcome.figures:
-        source = _embedded(folder, figure.name)
-        image = (
-            f"<img src='{source}' alt='{escape(outcome.title)}'>" if source else "<p class='damaged'>image missing</p>"
-        )
-        parts.append(f"<figure>{image}<figcaption>{escape(figure.caption)}</figcaption></figure>")
-    parts += [_table(table) for table in outcome.tables]
-    if outcome.notes:
-        parts.append("<h3>To know</h3><ul>" + "".join(f"<li>{escape(note)}</li>" for note in outcome.notes) + "</ul>")
-    about = ", ".join(f"{name} {value}" for name, value in outcome.about.items())
-    parts.append(f"<p class='about'>{outcome.day}; {outcome.seconds:,.0f} s of work; {escape(about)}</p></section>")
-    return "\n".join(parts)
-
-
-def _conditions(conditions: dict[str, str]) -> str:
-    return "; ".join(f"{name}: {value}" for name, value in conditions.items())
-
-
-def _finding(finding: Finding) -> str:
-    badge = _badge(finding.verdict, finding.verdict)
-    return f"<li>{badge} <b>{escape(finding.claim)}.</b> {escape(finding.evidence)}</li>"
-
-
-def _badge(verdict: str, text: str) -> str:
-    return f"<span class='badge {verdict.replace(' ', '-')}'>{escape(text)}</span>"
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td{_alignment(cell_text(cell))}>{escape(cell_text(cell))}</td>" for cell in row) + "</tr>"
-        for row in table.rows
-    )
-    conditions = f"<p class='conditions'>Ours: {escape(_conditions(table.conditions))}</p>" if table.conditions else ""
-    note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
-    return (
-        f"<h3>{escape(table.title)}</h3>{conditions}<div class='scroll'><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>{note}"
-    )
-
-
-def _alignment(text: str) -> str:
-    return " class='number'" if text[:1].isdigit() or text[:1] in "-–−<" else ""
+def _is_number(text: str) -> bool:
+    """If a cell is set to the right."""
+    return text[:1].isdigit() or (bool(text) and text[0] in "-–−<")
 
 
 def _embedded(folder: Path, name: str) -> str | None:
-    """The image as a data address: the drawing if it is small, else the picture."""
-    drawing, picture = folder / f"{name}.svg", folder / f"{name}.png"
-    if drawing.is_file() and drawing.stat().st_size <= _LARGEST_SVG:
-        return f"data:image/svg+xml;base64,{base64.b64encode(drawing.read_bytes()).decode()}"
-    if picture.is_file():
-        return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
+    """The image as a data address: the drawing if it is small, else the picture; none if there is neither."""
+    for kind, ending, limit in (("svg+xml", "svg", _LARGEST_SVG), ("png", "png", _LARGEST_PNG)):
+        path = folder / f"{name}.{ending}"
+        try:
+            # A link could show any file of this machine to whoever is sent the page.
+            if path.is_symlink():
+                continue
+            content = read_regular_file(path, limit)
+        except (OSError, ValueError):
+            continue
+        return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return None
 
 
@@ -201,3 +145,89 @@ code { background: var(--shade); padding: .05rem .3rem; border-radius: 3px; }
                             main { padding: 1.2rem; } }
 @media print { body { display: block; } nav { display: none; } section { break-before: page; } }
 </style></head><body>"""
+
+_PAGE = (
+    _HEAD
+    + """
+<nav><strong>eigengrad</strong><ul>
+{%- for _, o in outcomes -%}
+<li><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.experiment }} <small>{{ o.scale }}</small></a></li>
+{%- endfor -%}
+</ul></nav>
+<main>
+<h1>Robust Differentiable SVD, run again</h1>
+<p class='lead'>Every table and figure below was made by <code>eigengrad</code>. The paper's numbers stand \
+beside ours. Under each title it says how large the experiment was: numbers of a reduced scale show which \
+method survives and which does not, not the error rates of the full protocol.</p>
+{% for message in damaged %}
+<p class='damaged'>Not shown: {{ message }}</p>
+{% endfor %}
+{% if not outcomes %}
+<p>Nothing has been run yet. Try <code>eigengrad reproduce fig3</code>.</p>
+{% else %}
+<div class='scroll'><table class='text'><thead>\
+<tr><th>experiment</th><th>scale</th><th>ours</th><th>claims of the paper</th></tr></thead><tbody>
+{%- for _, o in outcomes -%}
+<tr><td><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.title }}</a></td><td>{{ o.scale }}</td>\
+<td>{{ o.conditions | conditions }}</td><td>
+{%- for verdict, count in o | verdicts -%}
+<span class='badge {{ verdict | replace(" ", "-") }}'>{{ count }} {{ verdict }}</span>{{ "" if loop.last else " " }}
+{%- else -%}
+–
+{%- endfor -%}
+</td></tr>
+{%- endfor -%}
+</tbody></table></div>
+{% endif %}
+{% for folder, o in outcomes %}
+<section id='{{ o.experiment }}-{{ o.scale }}'><h2>{{ o.title }}</h2>
+<dl><dt>ours</dt><dd><span class='scale'>{{ o.scale }}</span> {{ o.conditions | conditions }}</dd>\
+<dt>paper</dt><dd>{{ o.paper }}</dd></dl>
+{% if o.findings %}
+<ul class='findings'>
+{%- for finding in o.findings -%}
+<li><span class='badge {{ finding.verdict | replace(" ", "-") }}'>{{ finding.verdict }}</span> \
+<b>{{ finding.claim }}.</b> {{ finding.evidence }}</li>
+{%- endfor -%}
+</ul>
+{% endif %}
+{% for figure in o.figures %}
+{% set source = embedded(folder, figure.name) %}
+<figure>
+{%- if source -%}
+<img src='{{ source }}' alt='{{ o.title }}'>
+{%- else -%}
+<p class='damaged'>image missing</p>
+{%- endif -%}
+<figcaption>{{ figure.caption }}</figcaption></figure>
+{% endfor %}
+{% for table in o.tables %}
+<h3>{{ table.title }}</h3>
+{%- if table.conditions -%}
+<p class='conditions'>Ours: {{ table.conditions | conditions }}</p>
+{%- endif -%}
+<div class='scroll'><table><thead><tr>
+{%- for column in table.columns %}<th>{{ column }}</th>{% endfor -%}
+</tr></thead><tbody>
+{%- for row in table.rows -%}
+<tr>
+{%- for value in row -%}
+{%- set text = value | cell -%}
+<td{% if text | is_number %} class='number'{% endif %}>{{ text }}</td>
+{%- endfor -%}
+</tr>
+{%- endfor -%}
+</tbody></table></div>
+{%- if table.note %}<p class='note'>{{ table.note }}</p>{% endif +%}
+{% endfor %}
+{% if o.notes %}
+<h3>To know</h3><ul>
+{%- for note in o.notes %}<li>{{ note }}</li>{% endfor -%}
+</ul>
+{% endif %}
+<p class='about'>{{ o.day }}; {{ o.seconds | seconds }} s of work; {{ o | about }}</p></section>
+{% endfor %}
+</main></body></html>
+
+"""
+)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Cell", "Table", "cell_text"]
+__all__ = ["Cell", "Table", "cell_text", "require_file_name"]
 
 Cell = str | int | float | None
 
@@ -35,6 +36,7 @@ class Table:
     note: str = ""
 
     def __post_init__(self) -> None:
+        require_file_name("Table", self.name)
         for number, row in enumerate(self.rows):
             if len(row) != len(self.columns):
                 raise ValueError(
@@ -85,6 +87,18 @@ class Table:
             dict(data["conditions"]),
             data["note"],
         )
+
+
+def require_file_name(kind: str, name: str) -> None:
+    """Refuse a name that, with an ending, is not a file in the folder it is looked for or written in.
+
+    Raises:
+        ValueError: names it.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"{kind}: the name is a {type(name).__name__}; expected a string")
+    if not name or len(name) > 200 or re.search(r"[/\\:\x00-\x1f]", name):
+        raise ValueError(f"{kind}: the name {name[:80]!r} leaves its folder; expected a plain name without / or :")
 
 
 def conditions_text(conditions: dict[str, str]) -> str:
