@@ -9,7 +9,7 @@ import torch
 
 import eigengrad as eg
 from eigengrad import kernels
-from eigengrad.kernels import threads
+from eigengrad.kernels.runtime import launch
 from eigengrad.solvers import batched
 from eigengrad.testing import MATRICES, SPECTRA, decomposition_errors, hard_matrices, random_hermitian
 
@@ -34,15 +34,16 @@ def by(kernel, A, first=0, last=None):
     """Decompose a batch by the kernel of that name; its status as well, 0 for success."""
     A, n = A.contiguous(), A.shape[-1]
     L, V = torch.full(A.shape[:-1], -7.0, dtype=A.dtype), torch.full_like(A, -7.0)
-    solve = kernels.kernel("eigh", kernel, A.dtype)
-    status = solve(A.data_ptr(), L.data_ptr(), V.data_ptr(), first, len(A) if last is None else last, n, 0)
+    part = slice(first, len(A) if last is None else last)
+    places = [tensor[part].data_ptr() for tensor in (A, L, V)]
+    status = kernels.load("eigh", kernel, A.dtype).launch(places, part.stop - first, 16, (n,), 0.0)
     return L, V.mT, status
 
 
 def chosen(batch, n, dtype):
     """The name of the kernel that decomposes such a batch."""
     plan = batched._plan(torch.Size([batch, n, n]), dtype)
-    (name,) = (name for name in KERNELS if kernels.kernel("eigh", name, dtype) is plan.kernel)
+    (name,) = (name for name in KERNELS if kernels.load("eigh", name, dtype) is plan.kernel)
     return name
 
 
@@ -378,7 +379,7 @@ def test_the_place_in_the_batch_does_not_matter(batch, n, dtype):
     ("batch", "n"), [(4099, 3), (5000, 4), (1000, 8), (301, 16), (130, 40), (65, 64), (9, 100)], ids=str
 )
 def test_the_number_of_threads_does_not_matter(batch, n, dtype):
-    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < threads.SHORT:
+    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < launch.THREAD_COST:
         batch = 2 * batch + 1
     A = torch.cat([suite(n, dtype)] * (batch // 60 + 1))[:batch]
     L, V = batched.eigh(A, "L")
@@ -443,7 +444,8 @@ def test_nothing_beyond_the_tensors_is_touched(kernel, n, dtype):
         inner = [room[guard:-guard] for room in rooms]
         inner[0].copy_(A.reshape(-1))
         before = [room.clone() for room in rooms]
-        status = kernels.kernel("eigh", kernel, dtype)(*(x.data_ptr() for x in inner), 0, batch, n, 0)
+        places = [x.data_ptr() for x in inner]
+        status = kernels.load("eigh", kernel, dtype).launch(places, batch, 16, (n,), 0.0)
         assert status == 0
         for room, old in zip(rooms, before, strict=True):
             assert same_bits((room[:guard], old[:guard]), (room[-guard:], old[-guard:]))

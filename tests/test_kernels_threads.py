@@ -1,4 +1,4 @@
-"""The kernels' own threads: every part of the work is done once, errors and interruptions wait for the others."""
+"""Kernels on torch's threads: every chunk is done once, nothing outlives a call, forked children use one thread."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ import ctypes
 import os
 import signal
 import struct
+import subprocess
 import sys
+import textwrap
 import threading
 import time
-from array import array
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import eigengrad as eg
-from eigengrad.kernels import threads
 from eigengrad.solvers import batched
 from eigengrad.testing import decomposition_errors
 
 pytest.importorskip("numba")
 
+from eigengrad.kernels.runtime import launch, openmp
+from eigengrad.kernels.runtime.launch import Launcher
+from eigengrad.kernels.runtime.trampoline import FAILED, NEXT, SIZE, STATUS, Trampoline
 
-from eigengrad.kernels import parts
-from eigengrad.kernels.adapters import Adapter
-
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sends signals")
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sends signals, forks or reads /proc")
+parallel = pytest.mark.skipif(openmp.runtime() is None, reason="torch has no OpenMP runtime here")
 
 
 @pytest.fixture
-def two_threads():
+def two_threads(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
+    monkeypatch.setattr(launch, "_PAUSE", 0.0)  # kernels in Python take far longer than they say
     yield
     torch.set_num_threads(before)
 
@@ -40,10 +42,56 @@ def two_threads():
 def spread(n, dtype=torch.float32):
     """A batch that is worth a second thread."""
     batch = 64
-    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < threads.LONG:
+    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < 10 * launch.THREAD_COST:
         batch *= 2
     A = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return A @ A.mT
+
+
+def python_kernel(work):
+    """A kernel in Python: ``work(begin, end)`` on chunks of its range, whose result is the chunk's status."""
+    lock = threading.Lock()
+
+    def called(place):
+        block = (ctypes.c_int64 * 4).from_address(place)
+        count = block[3]
+        try:
+            while True:
+                with lock:  # machine code has atomic operations
+                    begin, block[NEXT] = block[NEXT], block[NEXT] + block[SIZE]
+                if begin >= count:
+                    return
+                status = work(begin, min(begin + block[SIZE], count)) or 0
+                with lock:
+                    block[STATUS] |= status
+        except BaseException:
+            block[STATUS] |= FAILED
+
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(called)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    return Launcher(Trampoline(address, struct.Struct("4q").pack, function), function)
+
+
+def share(work, count, unit=1, microseconds=1e3):
+    return python_kernel(work).launch((), count, unit, (), microseconds)
+
+
+def test_the_runtime_is_the_one_that_torch_uses():
+    """Another library's copy of OpenMP would not follow torch."""
+    runtime = openmp.runtime()
+    if "OpenMP" not in torch.__config__.parallel_info():
+        pytest.skip("torch is built without OpenMP")
+    assert runtime is not None
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 2, 5, 3):
+            torch.set_num_threads(count)
+            assert runtime.max_threads() == count
+    finally:
+        torch.set_num_threads(before)
+    if sys.platform.startswith("linux"):
+        assert runtime.path in Path("/proc/self/maps").read_text()
+        assert str(Path(torch.__file__).parent) in runtime.path or "LD_PRELOAD" in os.environ
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -67,50 +115,9 @@ def test_many_threads_at_once_get_their_own_results():
     assert not failures
 
 
-def test_one_thread_of_torch_is_one_thread(monkeypatch):
-    used = []
-    share = threads.share
-    monkeypatch.setattr(threads, "share", lambda *arguments: used.append(arguments[2:4]) or share(*arguments))
-    A = spread(4)
-    batched.eigh(A, "L")
-    assert torch.get_num_threads() == 1
-    assert not used
-    torch.set_num_threads(2)
-    try:
-        batched.eigh(A, "L")
-    finally:
-        torch.set_num_threads(1)
-    assert used == [(len(A), 16)]
-
-
-class InParts:
-    """A kernel in Python: ``work(begin, end)`` on parts of its range."""
-
-    def __init__(self, work):
-        self.work = work
-        called = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._called)
-        self.adapter = Adapter(ctypes.cast(called, ctypes.c_void_p).value, struct.Struct("5q").pack, called)
-
-    def __call__(self, first, last, ledger):
-        begin, end = parts.first_part(ledger, first, last)
-        while begin < end:
-            begin, end = parts.next_part(ledger, last, self.work(begin, end) or 0)
-
-    def _called(self, memory):
-        packed = (ctypes.c_int64 * 5).from_address(memory)
-        try:
-            self(packed[3], packed[4], memory)
-        except BaseException:
-            packed[2] |= threads.FAILED
-
-
-def share(work, count, unit=1):
-    return threads.share(InParts(work), (), count, unit, (), 1e3)
-
-
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("count", "unit"), [(1, 1), (2, 1), (7, 16), (33, 16), (1000, 1), (1000, 16)])
-def test_every_part_is_done_once_and_begins_at_a_multiple_of_its_unit(count, unit):
+def test_every_chunk_is_done_once_and_begins_at_a_multiple_of_its_unit(count, unit):
     done = []
     share(lambda begin, end: done.append((begin, end)), count, unit)
     done.sort()
@@ -120,110 +127,110 @@ def test_every_part_is_done_once_and_begins_at_a_multiple_of_its_unit(count, uni
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_the_results_of_all_parts_are_united():
+def test_the_status_has_the_bits_of_all_chunks():
     assert share(lambda begin, end: 0, 64) == 0
     assert share(lambda begin, end: begin == 4, 64) == 1
     assert share(lambda begin, end: (begin == 4) + 2 * (end == 64), 64) == 3
 
 
+def threads_used(microseconds, count=16):
+    seen = set()
+    share(lambda begin, end: seen.add(threading.get_ident()) or time.sleep(0.02), count, microseconds=microseconds)
+    return len(seen)
+
+
+@parallel
 @pytest.mark.usefixtures("two_threads")
-def test_a_worker_takes_parts_too():
-    workers = set()
-    share(lambda begin, end: workers.add(threading.get_ident()) or time.sleep(0.02), 16)
-    assert len(workers) == 2
+def test_a_region_has_as_many_threads_as_torch_and_as_there_is_work_for():
+    for threads, microseconds, expected in [(1, 1e4, 1), (2, 1e4, 2), (3, 1e4, 3), (3, 9.0, 1), (3, 15.0, 2)]:
+        torch.set_num_threads(threads)
+        assert threads_used(microseconds) == expected
+    assert threads_used(1e4, count=1) == 1
 
 
-def test_who_gets_no_part_reads_nothing():
-    """A worker may come so late that the memory is gone: nothing is at the addresses here."""
-    from eigengrad.kernels import (
-        channel_vectors,
-        coloring,
-        eigh,
-        matrix_roots,
-        pullbacks,
-        pullbacks_alone,
-        rotated_lanes,
-        straight,
-        tiled,
-    )
-
-    gone, count = 16, 8
-    exhausted = array("q", (count, 1, 0))
-    ledger, _ = exhausted.buffer_info()
-    number = np.float32(0)
-    for solve in (eigh.by_jacobi, eigh.side_by_side, eigh.few_side_by_side, eigh.divided):
-        assert solve(number, gone, gone, gone, 0, count, 4, ledger) == 0
-    assert pullbacks.pull_through_rule(number, *[gone] * 2, True, *[gone] * 3, 0, count, 4, 1, 9.0, 0.0, ledger) == 0
-    assert pullbacks.pull_through_function(number, *[gone] * 4, 0, count, 4, 0, ledger) == 0
-    assert pullbacks_alone.fill_bracket(number, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
-    assert pullbacks_alone.rule_alone(number, *[gone] * 2, True, *[gone] * 3, 0, count, 40, 1, 9.0, 0.0, ledger) == 0
-    assert pullbacks_alone.function_alone(number, *[gone] * 4, 0, count, 40, 0, ledger) == 0
-    assert matrix_roots.roots(number, gone, gone, 0.1, 4, gone, 0, count, 4, ledger) == 0
-    assert coloring.transfers(number, gone, 1.0, 4, gone, 0, count, 4, ledger) == 0
-    assert coloring.transfer_gradients(number, *[gone] * 4, 0.1, 1.0, 4, gone, 0, count, 4, ledger) == 0
-    shape = 64, 8, 64, 0, 4
-    for way in (channel_vectors, rotated_lanes, straight, tiled):
-        assert way.moments(number, gone, gone, gone, *shape, gone, 0, count, 1, 64, 1, ledger) == 0
-        assert way.mix(number, gone, 0, gone, *shape, gone, gone, gone, 0, count, 64, 1, 0, ledger) == 0
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_parts_are_done_when_no_thread_can_be_started(monkeypatch):
-    def refuse(self):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threads, "_pool", threads._Pool())
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    done = []
-    share(lambda begin, end: done.append((end - begin, threading.get_ident())), 100)
-    assert sum(size for size, _ in done) == 100
-    assert {ident for _, ident in done} == {threading.get_ident()}
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_parts_are_done_when_all_workers_are_busy(monkeypatch):
-    monkeypatch.setattr(threads, "_pool", threads._Pool())
-    release, started = threading.Event(), threading.Barrier(3)
-
-    def stuck(begin, end):
-        started.wait(60)
-        release.wait(60)
-
-    blocked = threading.Thread(target=share, args=(stuck, 2))
-    blocked.start()
-    started.wait(60)  # the one who called and the worker
+@pytest.mark.parametrize("n", [4, 8, 40])
+def test_results_have_the_same_bits_on_any_number_of_threads(n):
+    A, before = spread(n), torch.get_num_threads()
     try:
-        done = []
-        for _ in range(3):
-            share(lambda begin, end: done.append((end - begin, threading.get_ident())), 50)
-        assert sum(size for size, _ in done) == 150
-        assert {ident for _, ident in done} == {threading.get_ident()}
+        found = []
+        for count in (1, 2, 3, 64):
+            torch.set_num_threads(count)
+            found.append(batched.eigh(A, "L"))
     finally:
-        release.set()
-        blocked.join()
+        torch.set_num_threads(before)
+    for L, V in found[1:]:
+        assert torch.equal(L, found[0][0])
+        assert torch.equal(V, found[0][1])
 
 
+@parallel
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("who", ["the caller", "a worker"])
-def test_an_error_in_any_part_arrives_when_no_thread_is_at_work_any_more(who):
+def test_after_a_region_that_took_far_too_long_calls_stay_on_one_thread_for_a_while(monkeypatch):
+    """So it is where other processes occupy the cores: a region lasts until its last thread gets one."""
+    monkeypatch.setattr(launch, "_PAUSE", 60.0)
+    monkeypatch.setattr(launch, "_single_until", 0.0)
+    assert threads_used(1e6) == 2  # 1 s was expected, so this was quick
+    assert threads_used(1e6) == 2
+    assert threads_used(100.0) == 2
+    assert threads_used(1e6) == 1
+    monkeypatch.setattr(launch, "_single_until", time.perf_counter())
+    assert threads_used(1e6) == 2
+
+
+@parallel
+@pytest.mark.usefixtures("two_threads")
+def test_a_thread_without_memory_is_an_error_of_the_call():
     caller, both, ended = threading.get_ident(), threading.Barrier(2), []
 
     def work(begin, end):
-        if begin < 2:  # one part for each
+        if begin < 2:  # one chunk for each
             both.wait(60)
-            if (threading.get_ident() == caller) == (who == "the caller"):
-                raise ZeroDivisionError(who)
-        time.sleep(0.05)
+            if threading.get_ident() != caller:
+                raise MemoryError
+        time.sleep(0.02)
         ended.append(begin)
 
-    with pytest.raises(ZeroDivisionError if who == "the caller" else MemoryError):
+    with pytest.raises(MemoryError, match="no memory"):
         share(work, 8)
     before = list(ended)
-    time.sleep(0.2)
+    time.sleep(0.1)
     assert ended == before
 
 
 @linux
+def test_no_memory_for_scratch_is_an_error_and_not_a_result():
+    script = """
+        import torch, eigengrad as eg
+        torch.set_num_threads(2)
+        A = torch.randn(64, 200, 200, dtype=torch.float64)
+        A = A @ A.mT
+        L, V = eg.eigh(A)
+        from eigengrad import kernels
+        kernel = kernels.load("eigh", "divided", torch.float64)
+        n = 1 << 20                       # a matrix of which there is no memory: 8 TiB of scratch
+        empty = torch.empty(8, dtype=torch.float64).data_ptr()
+        try:
+            kernel.launch((empty, empty, empty), 1, 1, (n,), 0.0)
+        except MemoryError as error:
+            print(error)
+        assert torch.equal(eg.eigh(A)[0], L)
+    """
+    result = run(script)
+    assert result.stdout == "a kernel found no memory to work in\n", result.stderr
+
+
+def run(script, **environment):
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, (result.returncode, result.stderr)
+    return result
+
+
+# Interruptions --------------------------------------------------------------------------------------------------------
+
+
+@linux
+@parallel
 @pytest.mark.usefixtures("two_threads")
 def test_an_interruption_arrives_when_no_thread_is_at_work_any_more():
     caller, running, ended = threading.get_ident(), threading.Event(), []
@@ -232,37 +239,124 @@ def test_an_interruption_arrives_when_no_thread_is_at_work_any_more():
         if threading.get_ident() == caller:
             running.wait(60)
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5)
         else:
             running.set()
             time.sleep(0.2)
             ended.append(begin)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises((KeyboardInterrupt, MemoryError)):  # it may be raised in the kernel, which is Python here
         share(work, 2)
     assert len(ended) == 1
 
 
+class Injected(BaseException):
+    """Raised between two bytecodes, as a signal's handler raises."""
+
+
+def inject(function, at):
+    """Call ``function`` and raise before the ``at``-th bytecode of eigengrad's own frames; whether it came to that."""
+    seen, raised = 0, False
+
+    def trace(frame, event, argument):
+        nonlocal seen, raised
+        if "eigengrad" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == at:
+                raised = True
+                raise Injected
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    except Injected:
+        pass
+    finally:
+        sys.settrace(None)
+    return raised
+
+
 @pytest.mark.usefixtures("two_threads")
-def test_a_worker_comes_again_after_an_interruption_just_before_its_bell(monkeypatch):
-    pool = threads._Pool()
-    monkeypatch.setattr(threads, "_pool", pool)
-    pool.grow(1)
-    bell = pool.workers[0].bell
+def test_no_thread_writes_after_an_exception_at_any_bytecode_around_a_call():
+    """Two signals whose handlers raise could once meet in a call, and the caller left while a thread still wrote."""
+    at_work, at = set(), 0
 
-    class Interrupted:
-        @staticmethod
-        def put(item):
-            pool.workers[0].bell = bell
-            raise KeyboardInterrupt
+    def work(begin, end):
+        sys.settrace(None)  # in the kernel there is no Python, hence no bytecode to stop at
+        at_work.add(begin)
+        time.sleep(1e-4)
+        at_work.discard(begin)
 
-    pool.workers[0].bell = Interrupted()
-    time.sleep(0.1)  # the worker listens to its own
-    with pytest.raises(KeyboardInterrupt):
-        share(lambda begin, end: None, 16)
-    workers = set()
-    share(lambda begin, end: workers.add(threading.get_ident()) or time.sleep(0.02), 16)
-    assert len(workers) == 2
+    kernel = python_kernel(work)
+    while True:
+        at += 1
+        raised = inject(lambda: kernel.launch((), 4, 1, (), 1e3), at)
+        assert not at_work, at
+        if not raised:
+            break
+    assert at > 50
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_decomposition_is_whole_after_exceptions_at_bytecodes_of_the_one_before():
+    A = spread(8)
+    L, V = batched.eigh(A, "L")
+    at = 0
+    while inject(lambda: batched.eigh(A, "L"), at := at + 1):
+        again = batched.eigh(A, "L")
+        assert torch.equal(again[0], L)
+        assert torch.equal(again[1], V)
+    assert at > 50
+
+
+@linux
+def test_two_signals_whose_handlers_raise_leave_every_result_right():
+    script = """
+        import os, signal, threading, time, torch, eigengrad as eg
+
+        class Interruption(Exception):
+            pass
+
+        armed = set()
+
+        def interrupt(number, frame):
+            if number in armed:  # each once in a call
+                armed.discard(number)
+                raise Interruption
+
+        def send():
+            while True:
+                time.sleep(0.0013)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        torch.set_num_threads(2)
+        A = torch.randn(512, 32, 32)
+        A = A @ A.mT
+        L, V = eg.eigh(A)
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.signal(signal.SIGINT, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0011)
+        threading.Thread(target=send, daemon=True).start()
+        caught, stop = 0, time.monotonic() + 2
+        while time.monotonic() < stop:
+            try:
+                try:
+                    armed |= {signal.SIGALRM, signal.SIGINT}
+                    result = eg.eigh(A)
+                    armed.clear()
+                    if not (torch.equal(result[0], L) and torch.equal(result[1], V)):
+                        os._exit(3)
+                except Interruption:
+                    armed.clear()
+                    caught += 1
+            except Interruption:
+                caught += 1
+        os._exit(0 if caught > 100 else 4)
+    """
+    run(script)
 
 
 @linux
@@ -284,28 +378,62 @@ def test_denormal_arithmetic_is_restored_in_every_thread():
     assert list(kept.values()) == [True, True]
 
 
-@pytest.mark.parametrize(("microseconds", "workers"), [(19.0, 0), (25.0, 1), (70.0, 3), (1e4, 6)])
-def test_no_more_threads_are_asked_than_there_is_work_for(monkeypatch, microseconds, workers):
-    pool = threads._Pool()
-    monkeypatch.setattr(threads, "_pool", pool)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    done = []
-    threads.share(InParts(lambda begin, end: done.append(end - begin)), (), 100, 1, (), microseconds)
-    assert sum(done) == 100
-    assert len(pool.workers) == workers
+# Forks ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize(("microseconds", "soon", "rung"), [(1e3, False, 1), (50.0, False, 0), (50.0, True, 1)])
-def test_workers_are_woken_for_long_work_and_for_calls_in_quick_succession(monkeypatch, microseconds, soon, rung):
-    pool = threads._Pool()
-    monkeypatch.setattr(threads, "_pool", pool)
-    monkeypatch.setattr(threads._Worker, "run", lambda self: None)
-    pool.used = time.perf_counter() + 60 if soon else 0.0
-    done = []
-    threads.share(InParts(lambda begin, end: done.append(end - begin)), (), 16, 1, (), microseconds)
-    assert sum(done) == 16
-    assert [worker.bell.qsize() for worker in pool.workers] == [rung]
+@linux
+def test_a_forked_child_decomposes_on_one_thread_after_its_parent_used_several():
+    script = """
+        import os, signal, torch, eigengrad as eg
+        from eigengrad.kernels.runtime import openmp
+
+        def fork(depth):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)  # against waiting for ever
+                assert openmp.available_threads() == 1
+                result = eg.eigh(A)
+                if depth:
+                    fork(depth - 1)
+                torch.set_num_threads(1)  # torch's own threads do not survive a fork
+                os._exit(0 if torch.equal(result[0], L) and torch.equal(result[1], V) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+
+        A = torch.randn(2**14, 4, 4)
+        A = A @ A.mT
+        torch.set_num_threads(2)
+        L, V = eg.eigh(A)
+        assert openmp.available_threads() == 2 or openmp.runtime() is None
+        fork(2)
+        fork(0)
+        assert torch.equal(eg.eigh(A)[1], V)
+    """
+    run(script)
+
+
+@linux
+def test_a_fork_while_another_thread_compiles_waits_for_it(tmp_path):
+    """In the child the compiler's lock would otherwise stay locked, and its first kernel would hang."""
+    script = """
+        import gc, os, signal, threading, time, torch, eigengrad as eg
+        from eigengrad import kernels
+        A = torch.eye(4).repeat(8, 1, 1)
+        import eigengrad.kernels.eigh
+
+        compiling = threading.Thread(target=lambda: kernels.load("eigh", "by_jacobi", torch.float64))
+        compiling.start()
+        time.sleep(0.3)
+        begun = compiling.is_alive()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(100)
+            torch.set_num_threads(1)
+            os._exit(0 if gc.isenabled() and torch.equal(eg.eigh(A)[0], torch.ones(8, 4)) else 1)
+        compiling.join()
+        assert os.waitpid(child, 0)[1] == 0
+        assert begun
+    """
+    run(script, NUMBA_CACHE_DIR=str(tmp_path))
 
 
 class Decompositions(torch.utils.data.Dataset):
@@ -336,50 +464,3 @@ def test_workers_of_a_data_loader(method):
     for M, L, V in items:
         assert decomposition_errors(M[:50], L[:50], V[:50])[0].max() < 1e-5
         assert torch.equal(V, eg.eigh(M).eigenvectors)
-
-
-# Cores ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def worker():
-    """A thread of the pool's kind, asleep."""
-    found = threads._Worker()
-    found.start()
-    return found
-
-
-cores = pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="there is one core, or no telling"
-)
-
-
-@cores
-def test_a_worker_is_kept_off_the_core_of_its_caller(worker):
-    allowed = os.sched_getaffinity(worker.native_id)
-    for core in allowed:
-        worker.keep_off(core)
-        assert os.sched_getaffinity(worker.native_id) == allowed - {core}
-    worker.keep_off(-1)
-    assert os.sched_getaffinity(worker.native_id) == allowed
-
-
-@cores
-def test_a_worker_stays_on_the_cores_that_it_is_given(worker):
-    """As ``taskset`` gives them, before or after it was kept off a core: also where that leaves only the caller's."""
-    one, other, *_ = sorted(os.sched_getaffinity(worker.native_id))
-    worker.keep_off(one)
-    os.sched_setaffinity(worker.native_id, {one})
-    for core in (one, other):
-        worker.keep_off(core)
-        assert os.sched_getaffinity(worker.native_id) == {one}
-
-
-@cores
-@pytest.mark.usefixtures("two_threads")
-def test_the_caller_itself_is_confined_to_no_core():
-    allowed = os.sched_getaffinity(0)
-    for _ in range(20):
-        share(lambda begin, end: None, 16)
-    assert os.sched_getaffinity(0) == allowed
-    assert threads._pool.core in allowed

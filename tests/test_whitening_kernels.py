@@ -12,6 +12,7 @@ from torch import Tensor
 import eigengrad as eg
 from eigengrad import kernels
 from eigengrad.kernels import huge_pages
+from eigengrad.kernels.runtime import launch
 from eigengrad.nn import DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d
 from eigengrad.nn.layout import channels_fast
 from eigengrad.nn.passes import BlasPasses, KernelPasses
@@ -181,8 +182,7 @@ def everything(passes: KernelPasses, x: Tensor, dy: Tensor) -> list[Tensor]:
 def threads(monkeypatch):
     """Set torch's number of threads, all of which the kernels then use however small the work."""
     before = torch.get_num_threads()
-    monkeypatch.setattr(kernels.threads, "SHORT", 1e-3)
-    monkeypatch.setattr(kernels.threads, "LONG", 0.0)
+    monkeypatch.setattr(launch, "THREAD_COST", 1e-3)
     yield torch.set_num_threads
     torch.set_num_threads(before)
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from .._inputs import forward_mode, is_concrete
 
 if TYPE_CHECKING:
-    from .compiled import Entry
+    from .runtime.launch import Launcher
 
-__all__ = ["INCOMPLETE", "REAL", "REMOVED", "TOGETHER", "Function", "Rule", "available", "kernel", "usable"]
+__all__ = ["INCOMPLETE", "REAL", "REMOVED", "TOGETHER", "Function", "Rule", "available", "load", "usable"]
 
 
 REAL = frozenset({torch.float32, torch.float64})
@@ -66,8 +66,8 @@ class Function(enum.IntEnum):
 
 
 @functools.cache
-def kernel(module: str, name: str, dtype: torch.dtype) -> Entry:
+def load(module: str, name: str, dtype: torch.dtype) -> Launcher:
     """A kernel from one of the modules here for numbers of a type, loaded or compiled when it is first needed."""
-    from .compiled import entry
-
-    return entry(getattr(importlib.import_module(f".{module}", __name__), name), str(dtype).removeprefix("torch."))
+    kernel = getattr(importlib.import_module(f".{module}", __name__), name)
+    launcher: Launcher = kernel.launcher(str(dtype).removeprefix("torch."))
+    return launcher

@@ -11,32 +11,32 @@ import numpy as np
 from numba import carray
 
 from .addresses import pointer
-from .compiled import compiled, inner
+from .runtime.compile import device_function
 from .vector_memory import aligned, dtype_of, store
 from .vectors import splat, width
 
 __all__ = ["array_at", "doubles_at", "rounded", "zeros"]
 
 
-@inner
+@device_function
 def array_at(lanes: Any, address: int, count: int) -> Any:
     """The array of numbers of the lanes' type at an address."""
     return carray(pointer(address), (count,), dtype_of(lanes))
 
 
-@inner
+@device_function
 def doubles_at(address: int, count: int) -> Any:
     """The float64 array at an address."""
     return carray(pointer(address), (count,), np.float64)
 
 
-@compiled
+@device_function
 def rounded(count: int, unit: int) -> int:
     """``count``, rounded up to a multiple of ``unit``."""
     return (count + unit - 1) // unit * unit
 
 
-@inner
+@device_function
 def zeros(lanes: Any, count: int) -> Any:
     """An array of zeros that starts on a cache line and has room for a vector behind its end."""
     W = width(lanes)

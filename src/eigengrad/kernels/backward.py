@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from .._inputs import matmul
-from . import INCOMPLETE, REMOVED, Function, Rule, kernel, threads
+from . import INCOMPLETE, REMOVED, Function, Rule, load
 from .memory import address, empty_like, readable, readable_strided
 from .templates import template
 
 if TYPE_CHECKING:
-    from .compiled import Entry
+    from .runtime.launch import Launcher
 
 __all__ = ["function_pullback", "rule_pullback"]
 
@@ -51,7 +51,7 @@ def rule_pullback(
     G = readable(gV if by_rows else gV.mT, dtype, values * n)
     W = readable_strided(V, dtype, shape, plan.columns)
     gA = empty_like(plan.result)
-    status = plan.run((address(W), address(G), by_rows, address(L_), slopes, address(gA)), options)
+    status = plan.run((address(W), address(G), int(by_rows), address(L_), slopes, address(gA)), options)
     return gA, bool(status & REMOVED), bool(status & INCOMPLETE)
 
 
@@ -79,7 +79,7 @@ class _Plan(NamedTuple):
     complete: bool  # the kernel does all of it; or else what is between products
     result: Tensor  # a template
     columns: tuple[int, ...]  # strides of matrices whose columns are contiguous
-    kernel: Entry
+    kernel: Launcher
     unit: int  # it takes so many matrices at a time
     microseconds: float  # that it takes alone, about
 
@@ -88,10 +88,8 @@ class _Plan(NamedTuple):
         return f"{type(self).__name__}(n={self.n}, batch={self.batch}, unit={self.unit})"
 
     def run(self, places: Sequence[Any], options: Sequence[Any]) -> int:
-        """The kernel, on one thread or on several; the union of what it returns."""
-        if self.microseconds < threads.SHORT or torch.get_num_threads() == 1:
-            return self.kernel(*places, 0, self.batch, *options, 0)
-        return threads.share(self.kernel, places, self.batch, self.unit, options, self.microseconds)
+        """Run the kernel; its status bits."""
+        return self.kernel.launch(places, self.batch, self.unit, options, self.microseconds)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -110,6 +108,6 @@ def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
         module, name, unit, microseconds = "pullbacks_alone", f"{what}_alone", 1, alone
     else:
         module, name, unit, microseconds = "pullbacks_alone", "fill_bracket", 1, batch * 2e-3 * n**2
-    result, run = template(shape, dtype), kernel(module, name, dtype)
+    result, run = template(shape, dtype), load(module, name, dtype)
     columns = (*result.stride()[:-2], 1, n)
     return _Plan(n, batch, complete, result, columns, run, unit, microseconds)

@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import array_at
-from .compiled import compiled, inner
 from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
-from .parts import first_part, next_part
 from .products import add_outers
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE, next_chunk
 from .vector_blocks import add_four, store_block, zero_block
 from .vector_memory import aligned, finish_streaming, load, store
 from .vectors import lanes_of, splat, width
@@ -28,15 +28,15 @@ __all__ = ["mix", "moments"]
 _AT_ONCE = 16  # points that are taken at a time, at most
 
 
-@compiled
+@kernel
 def moments(
     number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
-    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+    last: int, slabs: int, length: int, span: int, work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, itself = lanes_of(number), left == right
     maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
     rows = _new_rows(lanes, length, span * d, 1 if itself else 2)
@@ -47,20 +47,20 @@ def moments(
             for point in range(low, high, length):
                 count = min(length, high - point)
                 _sum_points(lanes, maps, itself, centres, C, d, point, count, span, sums, start, size, rows)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@compiled
+@kernel
 def mix(
     number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
-    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
-    ledger: int,
+    weights: int, offsets: int, result: int, last: int, length: int, span: int, streaming: int,
+    work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, maps = lanes_of(number), 2 if second_map else 1
     inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
     y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C)
@@ -75,17 +75,17 @@ def mix(
             )
         if streaming:
             finish_streaming()
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@inner
+@device_function
 def _new_rows(lanes: Any, length: int, channels: int, maps: int) -> Any:
     """Room for some channels at ``length`` points, a row a point, of as many maps, and for 16 vectors more."""
     return aligned(lanes, maps * (length + _AT_ONCE) * channels + _AT_ONCE * width(lanes))
 
 
-@inner
+@device_function
 def _copy_rows(
     lanes: Any, x: Any, C: int, channel: int, channels: int, first: int, count: int, centre: Any, rows: Any, target: int
 ) -> None:
@@ -100,7 +100,7 @@ def _copy_rows(
         store(rows, target + k, splat(lanes, 0.0))
 
 
-@inner
+@device_function
 def _columns_of_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
     """The columns of M for every group and map, from weights as :func:`mix` gets them."""
     columns = aligned(lanes, C * d * maps)
@@ -112,7 +112,7 @@ def _columns_of_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> A
     return columns
 
 
-@inner
+@device_function
 def _mix_points(
     lanes: Any, inputs: Any, maps: int, centres: Any, C: int, d: int, first: int, count: int, span: int, weights: Any,
     offsets: Any, y: Any, rows: Any, streaming: bool,
@@ -160,7 +160,7 @@ def _mix_points(
                             store(y, place + p * C + k, load(lanes, rows, spare + p * across + k))
 
 
-@inner
+@device_function
 def _sum_points(
     lanes: Any, maps: Any, itself: bool, centres: Any, C: int, d: int, first: int, count: int, span: int, totals: Any,
     start: int, size: int, rows: Any,

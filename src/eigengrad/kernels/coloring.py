@@ -7,8 +7,8 @@ Of matrices there are those of all contents first, then those of all styles; con
     gM  through the root, of α S_style G for a content, and of Σ α G S_content for a style, with G the gradient of T
 
 A content takes two products forward and five backward, a style one, and four more than it has contents
-(:mod:`.products`). The kernels take a number of the matrices' type (see :mod:`.arrays`), addresses, and the matrices
-``first`` to ``last``, or a ledger to take them from.
+(:mod:`.products`). The kernels take a number of the matrices' type (see :mod:`.arrays`), addresses, and how many
+matrices there are, and work on chunks of them (:mod:`.runtime.work`).
 """
 
 from __future__ import annotations
@@ -18,23 +18,21 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, rounded, zeros
-from .compiled import compiled
 from .matrix_roots import pull_through_root, symmetrize
-from .parts import first_part, next_part
 from .products import copy_matrix, multiply, padded_rows
+from .runtime.compile import kernel
+from .runtime.work import DONE, next_chunk
 from .vectors import lanes_of, width
 
 __all__ = ["transfer_gradients", "transfers"]
 
 
-@compiled
-def transfers(
-    number: Any, S: int, alpha: float, styles: int, T: int, first: int, last: int, d: int, ledger: int
-) -> int:
+@kernel
+def transfers(number: Any, S: int, alpha: float, styles: int, T: int, last: int, d: int, work: int) -> int:
     """T of all contents, of which there are ``last``."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes = lanes_of(number)
     matrices, out = array_at(lanes, S, (last + styles) * d * d), array_at(lanes, T, last * d * d)
     stride = rounded(d, width(lanes))
@@ -50,19 +48,19 @@ def transfers(
                 for column in range(d):
                     out[(i * d + row) * d + column] = a * scratch[product + row * stride + column]
                 out[(i * d + row) * d + row] += 1 - a
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@compiled
+@kernel
 def transfer_gradients(
-    number: Any, G: int, S: int, L: int, V: int, eps: float, alpha: float, contents: int, gM: int, first: int,
-    last: int, d: int, ledger: int,
+    number: Any, G: int, S: int, L: int, V: int, eps: float, alpha: float, contents: int, gM: int, last: int,
+    d: int, work: int,
 ) -> int:  # fmt: skip
     """gM of all covariances, from G of all contents."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, styles = lanes_of(number), last - contents
     gradients, matrices = array_at(lanes, G, contents * d * d), array_at(lanes, S, last * d * d)
     values, vectors = array_at(lanes, L, last * d), array_at(lanes, V, last * d * d)
@@ -91,5 +89,5 @@ def transfer_gradients(
             symmetrize(lanes, scratch, E, Y, stride, d)
             pull_through_root(lanes, vectors, i, p, content, scratch, E, Y, left, right, stride, d)
             copy_matrix(lanes, scratch, E, stride, out, i * d * d, d, d)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE

@@ -1,9 +1,9 @@
 """The eigensolvers from addresses: an entry each.
 
-It takes a number of the matrices' type (see :mod:`.arrays`) and the addresses of A (b, n, n), L (b, n) and V (b, n, n),
-all contiguous, and works on the matrices ``first`` to ``last``, or on those of them that it gets from a ledger
-(:mod:`.parts`). A's lower triangles are read; L gets the eigenvalues, ascending, and V the eigenvectors as rows. The
-result is the sum of 1, if some matrix was not finite, and 2, if some did not converge.
+It takes a number of the matrices' type (see :mod:`.arrays`), the addresses of A (b, n, n), L (b, n) and V (b, n, n),
+all contiguous, and b, and works on chunks of the matrices (:mod:`.runtime.work`). A's lower triangles are read; L gets
+the eigenvalues, ascending, and V the eigenvectors as rows. Status bits: 1, some matrix is not finite; 2, some did not
+converge.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at
-from .compiled import compiled, inlined, inner
 from .eigh_divided import eigh_divided
 from .eigh_lanes import eigh_lanes
 from .jacobi import jacobi
-from .parts import first_part, next_part
+from .runtime.compile import device_function, inline, kernel
+from .runtime.work import DONE, add_status, next_chunk
 from .vectors import AVX512, doubled, half_lanes_of, lanes_of, narrow_lanes_of
 
 __all__ = ["HALVES", "by_jacobi", "divided", "few_side_by_side", "side_by_side"]
@@ -26,61 +26,57 @@ __all__ = ["HALVES", "by_jacobi", "divided", "few_side_by_side", "side_by_side"]
 HALVES = AVX512
 
 
-@inner
+@device_function
 def _arrays(lanes: Any, A: int, L: int, V: int, batch: int, n: int) -> Any:
     size = batch * n * n
     return array_at(lanes, A, size), array_at(lanes, L, batch * n), array_at(lanes, V, size)
 
 
-@compiled
-def by_jacobi(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+@kernel
+def by_jacobi(number: Any, A: int, L: int, V: int, last: int, n: int, work: int) -> int:
     """:func:`.jacobi.jacobi`: n ≤ 4."""
     lanes = lanes_of(number)
     matrices, values, vectors = _arrays(lanes, A, L, V, last, n)
-    total = 0
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     while begin < end:
         status = jacobi(lanes, matrices, values, vectors, begin, end, n)
-        total |= status
-        begin, end = next_part(ledger, last, status)
-    return total
+        add_status(work, status)
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@inlined
-def _side_by_side(lanes: Any, chains: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+@inline
+def _side_by_side(lanes: Any, chains: Any, A: int, L: int, V: int, last: int, n: int, work: int) -> int:
     matrices, values, vectors = _arrays(lanes, A, L, V, last, n)
-    total = 0
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     while begin < end:
-        status = eigh_lanes(lanes, chains, matrices, values, vectors, begin, end, n)
-        total |= status
-        begin, end = next_part(ledger, last, status)
-    return total
+        add_status(work, eigh_lanes(lanes, chains, matrices, values, vectors, begin, end, n))
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@compiled
-def side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+@kernel
+def side_by_side(number: Any, A: int, L: int, V: int, last: int, n: int, work: int) -> int:
     """:func:`.eigh_lanes.eigh_lanes`: n ≥ 2."""
     lanes = lanes_of(number)
-    return _side_by_side(lanes, doubled(lanes), A, L, V, first, last, n, ledger)
+    return _side_by_side(lanes, doubled(lanes), A, L, V, last, n, work)
 
 
-@compiled
-def few_side_by_side(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+@kernel
+def few_side_by_side(number: Any, A: int, L: int, V: int, last: int, n: int, work: int) -> int:
     """The same in half registers, for so few matrices that half of a whole one would be empty."""
     lanes = half_lanes_of(number)
-    return _side_by_side(lanes, lanes, A, L, V, first, last, n, ledger)
+    return _side_by_side(lanes, lanes, A, L, V, last, n, work)
 
 
-@compiled
-def divided(number: Any, A: int, L: int, V: int, first: int, last: int, n: int, ledger: int) -> int:
+@kernel
+def divided(number: Any, A: int, L: int, V: int, last: int, n: int, work: int) -> int:
     """:func:`.eigh_divided.eigh_divided`: n ≥ 2."""
     lanes, narrow, doubles = lanes_of(number), narrow_lanes_of(number), lanes_of(np.float64(0))
     matrices, values, vectors = _arrays(lanes, A, L, V, last, n)
-    total = 0
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     while begin < end:
         status = eigh_divided(lanes, narrow, doubles, matrices, values, vectors, begin, end, n)
-        total |= status
-        begin, end = next_part(ledger, last, status)
-    return total
+        add_status(work, status)
+        begin, end = next_chunk(work, last)
+    return DONE

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inlined, inner
 from .denormals import restore_denormals, suspend_denormals
 from .householder import PANEL, read_square, tridiagonalise
 from .reflectors import reflect
+from .runtime.compile import device_function, inline
 from .secular import roots, unit_vectors
 from .sweeps import TOGETHER, diagonalise
 from .transposes import transpose
@@ -33,7 +33,7 @@ __all__ = ["eigh_divided"]
 _LEAF = 8
 
 
-@inlined
+@inline
 def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≥ 2.
 
@@ -102,7 +102,7 @@ def eigh_divided(lanes: Any, thin: Any, double: Any, A: Any, L: Any, V: Any, fir
     return status
 
 
-@inner
+@device_function
 def _cut(n: int, cuts: Any) -> int:
     """The leaves' borders: a power of two of nearly equal parts. Returns their number."""
     count = 1
@@ -113,7 +113,7 @@ def _cut(n: int, cuts: Any) -> int:
     return count
 
 
-@inner
+@device_function
 def _solve_leaves(
     double: Any, members: int, n: int, count: int, cuts: Any, diagonal: Any, off: Any, here: Any, room: int, span: int,
     P: int, order: Any, scratch: Any,
@@ -162,7 +162,7 @@ def _solve_leaves(
     return converged
 
 
-@inner
+@device_function
 def _sort(values: Any, order: Any, low: int, m: int) -> None:
     """order[low : low + m]: the local numbers of values[low : low + m], ascending, by insertion."""
     for i in range(m):
@@ -173,7 +173,7 @@ def _sort(values: Any, order: Any, low: int, m: int) -> None:
         order[low + j] = i
 
 
-@inner
+@device_function
 def _merge(
     lanes: Any, thin: Any, double: Any, low: int, middle: int, high: int, coupling: float,
     values: Any, order: Any, here: Any, there: Any, U: Any, span: int, work: Any, column: Any, lists: Any,
@@ -214,7 +214,7 @@ def _merge(
     _multiply(lanes, m - half, here, middle * span, U, half, m, there, low * span)
 
 
-@inner
+@device_function
 def _deflate(
     low: int, half: int, m: int, rho: float, precision: float, values: Any, order: Any, z: Any,
     kept: Any, passed: Any, turned: Any, partner: Any, cosines: Any, sines: Any,
@@ -264,7 +264,7 @@ def _deflate(
     return k, turns
 
 
-@inner
+@device_function
 def _pass_through(lanes: Any, m: int, k: int, passed: Any, U: Any) -> None:
     """Columns k to m of U: unit vectors for the columns that passed."""
     W = width(lanes)
@@ -281,7 +281,7 @@ def _pass_through(lanes: Any, m: int, k: int, passed: Any, U: Any) -> None:
         U[place + passed[t] * P] = 1
 
 
-@inner
+@device_function
 def _turn_rows(lanes: Any, m: int, U: Any, row: int, other: int, cos: float, sin: float) -> None:
     """A deflating rotation of two columns of the vectors, done on the rows of U that they meet."""
     W = width(lanes)
@@ -294,7 +294,7 @@ def _turn_rows(lanes: Any, m: int, U: Any, row: int, other: int, cos: float, sin
             store(U, panel + other * P + w, s * x + c * y)
 
 
-@inner
+@device_function
 def _multiply(
     lanes: Any, size: int, here: Any, source: int, U: Any, first: int, m: int, there: Any, target: int
 ) -> None:
@@ -311,7 +311,7 @@ def _multiply(
             r += 1
 
 
-@inner
+@device_function
 def _multiply_4(lanes: Any, size: int, here: Any, left: int, U: Any, right: int, there: Any, out: int) -> None:
     W = width(lanes)
     P = 2 * W
@@ -340,7 +340,7 @@ def _multiply_4(lanes: Any, size: int, here: Any, left: int, U: Any, right: int,
     store(there, out + 3 * P + W, d1)
 
 
-@inner
+@device_function
 def _multiply_1(lanes: Any, size: int, here: Any, left: int, U: Any, right: int, there: Any, out: int) -> None:
     W = width(lanes)
     P = 2 * W
@@ -355,7 +355,7 @@ def _multiply_1(lanes: Any, size: int, here: Any, left: int, U: Any, right: int,
     store(there, out + W, a1)
 
 
-@inner
+@device_function
 def _write(
     lanes: Any, n: int, vectors: Any, values: Any, order: Any, back: float, again: float, matrix: int,
     L: Any, V: Any, tile: Any, offsets: Any,

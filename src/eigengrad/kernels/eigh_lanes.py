@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from .arrays import rounded
-from .compiled import inlined
 from .denormals import restore_denormals, suspend_denormals
 from .householder_lanes import REFLECTORS, accumulate, tridiagonalise
 from .lanes import deinterleave_sorted, interleave, interleave_rows, normalise
 from .prefetch import fetch, fetch_to_write
+from .runtime.compile import inline
 from .sweeps import TOGETHER, diagonalise
 from .vector_memory import aligned, load, store
 from .vectors import any_lane, splat, unsigned_zero, width
@@ -27,7 +27,7 @@ __all__ = ["eigh_lanes"]
 _CACHED = 24  # up to this n the vectors of a block stay in the first-level cache
 
 
-@inlined
+@inline
 def eigh_lanes(lanes: Any, chains: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≥ 2.
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
-from .compiled import compiled, inner
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE
 from .vectors import lanes_of
 
 __all__ = ["begin_slab", "centres_at", "maps_at", "pivots", "totals_at", "totals_size"]
@@ -19,8 +20,8 @@ __all__ = ["begin_slab", "centres_at", "maps_at", "pivots", "totals_at", "totals
 _PIVOT_POINTS = 16
 
 
-@compiled
-def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: int) -> None:
+@kernel
+def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: int, work: int) -> int:
     """About the mean of each channel, from a few points, into a float64 array.
 
     One-pass moments of numbers far from zero cancel; relative to one of their own they do not. The least and the
@@ -39,15 +40,16 @@ def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: 
             x_k = numbers[places[k] + (c if fast else c * P)]
             total, least, greatest = total + x_k, min(least, x_k), max(greatest, x_k)
         middle[c] = numbers.dtype.type((total - least - greatest) / (count - 2) if count > 2 else total / count)
+    return DONE
 
 
-@inner
+@device_function
 def maps_at(lanes: Any, one: int, two: int, count: int) -> Any:
     """Two maps of ``count`` numbers."""
     return array_at(lanes, one, count), array_at(lanes, two, count)
 
 
-@inner
+@device_function
 def centres_at(lanes: Any, centre: int, C: int) -> Any:
     """What is subtracted from a map, a mean in double precision rounded to the type of the lanes; and zeros."""
     rounded_mean, mean = zeros(lanes, C), doubles_at(centre, C)
@@ -56,7 +58,7 @@ def centres_at(lanes: Any, centre: int, C: int) -> Any:
     return rounded_mean, zeros(lanes, C)
 
 
-@inner
+@device_function
 def totals_size(d: int) -> int:
     """How many totals a group has.
 
@@ -66,13 +68,13 @@ def totals_size(d: int) -> int:
     return (blocks + 1) * blocks * 16
 
 
-@inner
+@device_function
 def totals_at(totals: int, slabs: int, C: int, d: int) -> Any:
     """The totals of all slabs, a row a slab."""
     return doubles_at(totals, slabs * (C // d) * totals_size(d))
 
 
-@inner
+@device_function
 def begin_slab(sums: Any, slab: int, slabs: int, points: int, length: int) -> Any:
     """Where the totals of a slab begin, which are zero now, and from which to which point it goes."""
     size, tiles = sums.size // slabs, rounded(points, length) // length

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inner
+from .runtime.compile import device_function
 from .transposes import transpose
 from .vector_blocks import lane_sums
 from .vector_memory import broadcast, load, store
@@ -25,7 +25,7 @@ PANEL = 8  # reflectors between updates
 _WHOLE = 512  # bytes of a row, up to which the square is in the cache: both its triangles are then used
 
 
-@inner
+@device_function
 def read_square(lanes: Any, A: Any, start: int, n: int, stride: int, square: Any, tile: Any) -> Any:
     """Fill the padded square from the lower triangle at A[start], scaled by powers of two to size about 1.
 
@@ -74,7 +74,7 @@ def read_square(lanes: Any, A: Any, start: int, n: int, stride: int, square: Any
     return back, 1 / second
 
 
-@inner
+@device_function
 def tridiagonalise(
     lanes: Any, n: int, stride: int, square: Any, reflectors: Any,
     w: Any, p: Any, rows: Any, sums: Any, diagonal: Any, off: Any, tau: Any, ramp: Any,
@@ -103,7 +103,7 @@ def tridiagonalise(
     off[n - 1] = 0
 
 
-@inner
+@device_function
 def _bring_up_to_date(lanes: Any, stride: int, first: int, k: int, square: Any, reflectors: Any, w: Any) -> None:
     """Row k, after the updates of its panel so far."""
     W = width(lanes)
@@ -116,7 +116,7 @@ def _bring_up_to_date(lanes: Any, stride: int, first: int, k: int, square: Any, 
         store(square, k * stride + j, load(lanes, square, k * stride + j) - total)
 
 
-@inner
+@device_function
 def _make_reflector(lanes: Any, stride: int, k: int, square: Any, reflectors: Any, ramp: Any) -> Any:
     """Reflector k from row k of the square. Returns what it leaves beside the diagonal, and its factor τ."""
     W = width(lanes)
@@ -149,7 +149,7 @@ def _make_reflector(lanes: Any, stride: int, k: int, square: Any, reflectors: An
     return beta, tau
 
 
-@inner
+@device_function
 def _multiply(lanes: Any, stride: int, side: int, k: int, square: Any, reflectors: Any, p: Any, rows: Any) -> None:
     """p = S h for reflector k, two vectors of columns at a time.
 
@@ -184,7 +184,7 @@ def _multiply(lanes: Any, stride: int, side: int, k: int, square: Any, reflector
         store(p, i, load(lanes, p, i) + lane_sums(lanes, rows, i * W))
 
 
-@inner
+@device_function
 def _complete(
     lanes: Any, stride: int, first: int, k: int, tau: Any, reflectors: Any, w: Any, p: Any, rows: Any, sums: Any
 ) -> None:
@@ -217,7 +217,7 @@ def _complete(
         store(w, here + j, load(lanes, w, here + j) - share * load(lanes, reflectors, h + j))
 
 
-@inner
+@device_function
 def _update(
     lanes: Any, n: int, stride: int, side: int, first: int, last: int, square: Any, reflectors: Any, w: Any
 ) -> None:
@@ -246,7 +246,7 @@ def _update(
             _subtract(lanes, square, r + 3 * stride, d0, d1)
 
 
-@inner
+@device_function
 def _subtract(lanes: Any, square: Any, place: int, x: Any, y: Any) -> None:
     W = width(lanes)
     store(square, place, load(lanes, square, place) - x)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inner
+from .runtime.compile import device_function
 from .vector_memory import load, load_four, store, store_four
 from .vectors import copy_sign, root, select, splat, width
 
@@ -19,7 +19,7 @@ __all__ = ["REFLECTORS", "accumulate", "tridiagonalise"]
 REFLECTORS = 8  # that are applied together
 
 
-@inner
+@device_function
 def tridiagonalise(
     lanes: Any, n: int, a: Any, stride: int, diagonal: Any, off: Any, step: int, tau: Any, x: Any, p: Any
 ) -> None:
@@ -79,7 +79,7 @@ def tridiagonalise(
     store(off, (n - 1) * step, zero)
 
 
-@inner
+@device_function
 def _update_column(lanes: Any, m: int, a: Any, corner: int, row: int, x: Any, p: Any, old: int) -> None:
     """The first column of S ← S − x pᵀ − p xᵀ, with x and p from ``old``."""
     W = width(lanes)
@@ -90,7 +90,7 @@ def _update_column(lanes: Any, m: int, a: Any, corner: int, row: int, x: Any, p:
         store(a, place, load(lanes, a, place) - xi * p0 - pi * x0)
 
 
-@inner
+@device_function
 def _update_and_multiply(lanes: Any, m: int, a: Any, corner: int, row: int, x: Any, p: Any, old: int, new: int) -> None:
     """S ← S − x pᵀ − p xᵀ with the old x and p, then p = S x with the new ones, for the m×m S starting at ``corner``.
 
@@ -156,7 +156,7 @@ def _update_and_multiply(lanes: Any, m: int, a: Any, corner: int, row: int, x: A
         i += 1
 
 
-@inner
+@device_function
 def accumulate(lanes: Any, n: int, a: Any, stride: int, tau: Any, v: Any, down: int, x: Any, p: Any) -> None:
     """The product of the reflectors in ``v``, which is zero: vector n − 1 − j, a column of ``v``, becomes its column j.
 
@@ -192,7 +192,7 @@ def accumulate(lanes: Any, n: int, a: Any, stride: int, tau: Any, v: Any, down: 
         last = first - 1
 
 
-@inner
+@device_function
 def _reflect_four(lanes: Any, n: int, v: Any, place: int, down: int, x: Any, p: Any, first: int, top: int) -> None:
     """Apply the reflectors from ``first + top`` down to ``first`` to four vectors u, from ``place`` on, by pairs h, g:
 
@@ -227,7 +227,7 @@ def _reflect_four(lanes: Any, n: int, v: Any, place: int, down: int, x: Any, p: 
                 a, b = _add_products(lanes, x, following + i * W, n * W, u, a, b)
 
 
-@inner
+@device_function
 def _add_products(lanes: Any, x: Any, place: int, size: int, u: Any, a: Any, b: Any) -> Any:
     """Add h u and g u, with h and g from ``place`` and ``size`` before it, to sums for four vectors."""
     h, g = load(lanes, x, place), load(lanes, x, place - size)

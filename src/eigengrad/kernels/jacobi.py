@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inlined, inner
 from .denormals import restore_denormals, suspend_denormals
 from .lanes import interleave, normalise
+from .runtime.compile import device_function, inline
 from .transposes import transpose
 from .vector_memory import aligned, load, store, store_in_turns
 from .vectors import absolute, any_lane, copy_sign, fma, reciprocal_root_rounded, select, splat, unsigned_zero, width
@@ -26,7 +26,7 @@ __all__ = ["jacobi"]
 _SWEEPS = 15
 
 
-@inner
+@device_function
 def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, negligible: Any) -> Any:
     """(cos, sin, tan·a) of the rotation that zeroes a = a_pq between the diagonal entries p and q.
 
@@ -43,12 +43,12 @@ def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, negligible: Any) ->
     return select(nothing, one, cos2 * over_cos), sin, sin * over_cos * a
 
 
-@inner
+@device_function
 def _turn(cos: Any, sin: Any, x: Any, y: Any) -> Any:
     return cos * x - sin * y, sin * x + cos * y
 
 
-@inner
+@device_function
 def _turn_vectors(cos: Any, sin: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any) -> Any:
     x0, y0 = _turn(cos, sin, x0, y0)
     x1, y1 = _turn(cos, sin, x1, y1)
@@ -57,14 +57,14 @@ def _turn_vectors(cos: Any, sin: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: An
     return x0, x1, x2, x3, y0, y1, y2, y3
 
 
-@inner
+@device_function
 def _unit(lanes: Any, x0: Any, x1: Any, x2: Any, x3: Any) -> Any:
     """A vector of nearly unit length, brought to it: in the rotations cos² + sin² is only nearly 1."""
     excess = splat(lanes, -0.5) * fma(x0, x0, fma(x1, x1, fma(x2, x2, fma(x3, x3, splat(lanes, -1.0)))))
     return fma(excess, x0, x0), fma(excess, x1, x1), fma(excess, x2, x2), fma(excess, x3, x3)
 
 
-@inner
+@device_function
 def _order(x: Any, y: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any) -> Any:
     """Two eigenpairs, the smaller first."""
     swap = x > y
@@ -75,7 +75,7 @@ def _order(x: Any, y: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any,
     )  # fmt: skip
 
 
-@inlined
+@inline
 def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -> int:
     """Eigenvalues into L and eigenvectors, as rows, into V, for the matrices ``first`` to ``last``; n ≤ 4.
 
@@ -186,14 +186,14 @@ def jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) ->
     return status
 
 
-@inner
+@device_function
 def _store_row(lanes: Any, pairs: Any, place: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
     W = width(lanes)
     store(pairs, place, unsigned_zero(x0)), store(pairs, place + W, unsigned_zero(x1))
     store(pairs, place + 2 * W, unsigned_zero(x2)), store(pairs, place + 3 * W, unsigned_zero(x3))
 
 
-@inner
+@device_function
 def _put(lanes: Any, values: Any, vectors: Any, L: Any, V: Any, begin: int, count: int, n: int) -> None:
     """Empty the registers' blocks, number by number."""
     W = width(lanes)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import inner
+from .runtime.compile import device_function
 from .vector_memory import load, store
 from .vectors import fma, splat, width
 
 __all__ = ["product"]
 
 
-@inner
+@device_function
 def product(lanes: Any, n: int, A: Any, a0: int, a1: int, B: Any, b0: int, b1: int, C: Any) -> None:
     """C[i, j] = Σ_k A[i, k] B[k, j], with A[i, k] at vector i·a0 + k·a1, B[k, j] at k·b0 + j·b1 and C by rows."""
     W = width(lanes)
@@ -31,7 +31,7 @@ def product(lanes: Any, n: int, A: Any, a0: int, a1: int, B: Any, b0: int, b1: i
             store(C, (i * n + j) * W, total)
 
 
-@inner
+@device_function
 def _block(
     lanes: Any, n: int, A: Any, a: int, a0: int, a1: int, B: Any, b: int, b0: int, b1: int, C: Any, c: int
 ) -> None:
@@ -58,7 +58,7 @@ def _block(
     _store_row(C, c + 3 * n * W, W, c30, c31, c32, c33)
 
 
-@inner
+@device_function
 def _store_row(C: Any, c: int, W: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
     store(C, c, x0)
     store(C, c + W, x1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inner
+from .runtime.compile import device_function
 from .transposes import transpose
 from .vector_memory import load, store
 from .vectors import absolute, any_lane, fma, larger, power_of_two_inverse, select, splat, width
@@ -19,7 +19,7 @@ from .vectors import absolute, any_lane, fma, larger, power_of_two_inverse, sele
 __all__ = ["deinterleave", "deinterleave_sorted", "interleave", "interleave_rows", "normalise"]
 
 
-@inner
+@device_function
 def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block: Any, offsets: Any) -> None:
     """Fill ``block`` with the ``count`` matrices from number ``first``; lanes past them repeat the last one."""
     W = width(lanes)
@@ -36,7 +36,7 @@ def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block
                 block[j * W + w] = source[offsets[w] + j]
 
 
-@inner
+@device_function
 def interleave_rows(
     lanes: Any, source: Any, first: int, count: int, n: int, stride: int, block: Any, offsets: Any
 ) -> None:
@@ -50,7 +50,7 @@ def interleave_rows(
             transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W, W)
 
 
-@inner
+@device_function
 def normalise(lanes: Any, block: Any, n: int, stride: int) -> Any:
     """Scale the lower triangles to size about 1, by powers of two. Matrices with NaN or infinity become zero.
 
@@ -79,7 +79,7 @@ def normalise(lanes: Any, block: Any, n: int, stride: int) -> Any:
     return one / scale, one / again, marks
 
 
-@inner
+@device_function
 def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, target: Any, offsets: Any) -> None:
     """Empty ``block`` into the ``count`` matrices from number ``first``."""
     W = width(lanes)
@@ -96,7 +96,7 @@ def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, targ
                 target[(first + w) * size + j] = block[j * W + w]
 
 
-@inner
+@device_function
 def deinterleave_sorted(
     lanes: Any, first: int, count: int, n: int, values: Any, vectors: Any, stride: int, L: Any, V: Any,
     ranks: Any, offsets: Any,

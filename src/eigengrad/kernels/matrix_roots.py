@@ -14,45 +14,48 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, rounded, zeros
-from .compiled import compiled, inner
-from .parts import first_part, next_part
 from .products import copy_matrix, multiply, padded_rows, transpose_in
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE, next_chunk
 from .vector_memory import broadcast, load, store
 from .vectors import lanes_of, splat, width
 
-__all__ = ["pull_through_root", "roots", "symmetrize"]
+__all__ = ["pull_through_root", "roots", "roots_of", "symmetrize"]
 
 
-@compiled
-def roots(
-    number: Any, L: int, V: int, eps: float, inverses: int, S: int, first: int, last: int, n: int, ledger: int
-) -> int:
-    """S of λ ← max(λ + ε, ε), from eigenvalues and eigenvectors, these as rows; of the first ``inverses`` the inverse.
+@kernel
+def roots(number: Any, L: int, V: int, eps: float, inverses: int, S: int, last: int, n: int, work: int) -> int:
+    """S of λ ← max(λ + ε, ε), from eigenvalues and eigenvectors as rows; of the first ``inverses`` the inverse."""
+    lanes = lanes_of(number)
+    begin, end = next_chunk(work, last)
+    while begin < end:
+        roots_of(lanes, L, V, eps, inverses, S, begin, end, n)
+        begin, end = next_chunk(work, last)
+    return DONE
+
+
+@device_function
+def roots_of(lanes: Any, L: int, V: int, eps: float, inverses: int, S: int, begin: int, end: int, n: int) -> None:
+    """:func:`roots` for the matrices ``begin`` to ``end``.
 
     As QᵀQ with Q = λ^(±¼) Vᵀ, which is symmetric to the last bit.
     """
-    begin, end = first_part(ledger, first, last)
-    if begin >= end:
-        return 0
-    lanes, count = lanes_of(number), last * n * n
-    values, vectors, out = array_at(lanes, L, last * n), array_at(lanes, V, count), array_at(lanes, S, count)
+    values, vectors = array_at(lanes, L, end * n), array_at(lanes, V, end * n * n)
+    out = array_at(lanes, S, end * n * n)
     stride, size = rounded(n, width(lanes)), padded_rows(n) * rounded(n, width(lanes))
     scratch, least = zeros(lanes, 2 * size), out.dtype.type(eps)
     Q, product = int(np.int64(0)), size  # no literal, for which functions would be compiled once more
-    while begin < end:
-        for matrix in range(begin, end):
-            for k in range(matrix * n, matrix * n + n):
-                root = np.sqrt(np.sqrt(max(values[k] + least, least)))
-                factor = 1 / root if matrix < inverses else root
-                for j in range(n):
-                    scratch[Q + (k - matrix * n) * stride + j] = factor * vectors[k * n + j]
-            multiply(lanes, scratch, Q, int(np.int64(1)), stride, Q, product, stride, n)
-            copy_matrix(lanes, scratch, product, stride, out, matrix * n * n, n, n)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+    for matrix in range(begin, end):
+        for k in range(matrix * n, matrix * n + n):
+            root = np.sqrt(np.sqrt(max(values[k] + least, least)))
+            factor = 1 / root if matrix < inverses else root
+            for j in range(n):
+                scratch[Q + (k - matrix * n) * stride + j] = factor * vectors[k * n + j]
+        multiply(lanes, scratch, Q, int(np.int64(1)), stride, Q, product, stride, n)
+        copy_matrix(lanes, scratch, product, stride, out, matrix * n * n, n, n)
 
 
-@inner
+@device_function
 def symmetrize(lanes: Any, scratch: Any, X: int, Y: int, stride: int, n: int) -> None:
     """The symmetric part of X in its place, by way of Y."""
     W, half = width(lanes), splat(lanes, 0.5)
@@ -61,7 +64,7 @@ def symmetrize(lanes: Any, scratch: Any, X: int, Y: int, stride: int, n: int) ->
         store(scratch, X + k, half * (load(lanes, scratch, X + k) + load(lanes, scratch, Y + k)))
 
 
-@inner
+@device_function
 def pull_through_root(
     lanes: Any, V: Any, matrix: int, p: Any, inverse: bool, scratch: Any, X: int, Y: int, Vt: int, Vs: int, stride: int,
     n: int,

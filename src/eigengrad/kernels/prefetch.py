@@ -13,8 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compiled import inner
 from .emit import address
+from .runtime.compile import device_function
 
 __all__ = ["fetch", "fetch_to_write"]
 
@@ -41,14 +41,14 @@ def _prefetching(write: int) -> Any:
 _prefetch, _prefetch_to_write = _prefetching(0), _prefetching(1)
 
 
-@inner
+@device_function
 def fetch(array: Any, begin: int, end: int) -> None:
     """Have ``array[begin:end]`` come closer, which is read soon."""
     for i in range(begin, end, 64 // array.itemsize):
         _prefetch(array, i)
 
 
-@inner
+@device_function
 def fetch_to_write(array: Any, begin: int, end: int) -> None:
     """:func:`fetch` for what is written soon."""
     for i in range(begin, end, 64 // array.itemsize):

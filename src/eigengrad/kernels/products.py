@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import rounded
-from .compiled import inlined, inner
+from .runtime.compile import device_function, inline
 from .transposes import transpose
 from .vector_blocks import add_outer, store_block, zero_block
 from .vector_memory import load, store
@@ -24,13 +24,13 @@ __all__ = ["add_outers", "copy_matrix", "multiply", "padded_rows", "transpose_in
 _HEIGHT = 16  # rows of a block, at most
 
 
-@inner
+@device_function
 def padded_rows(n: int) -> int:
     """How many rows there is room for."""
     return rounded(n, _HEIGHT)
 
 
-@inlined
+@inline
 def add_outers(
     lanes: Any, block: Any, columns: int, count: int, vectors: Any, place: int, further: int, factors: Any, index: int,
     across: int, down: int,
@@ -47,7 +47,7 @@ def add_outers(
     return block
 
 
-@inner
+@device_function
 def multiply(lanes: Any, scratch: Any, a: int, down: int, across: int, b: int, c: int, stride: int, n: int) -> None:
     """The product of two matrices within ``scratch``, given by their places, to a third place.
 
@@ -69,7 +69,7 @@ def multiply(lanes: Any, scratch: Any, a: int, down: int, across: int, b: int, c
         column += 2 * W if pair else W
 
 
-@inner
+@device_function
 def copy_matrix(lanes: Any, source: Any, first: int, step: int, target: Any, place: int, stride: int, n: int) -> None:
     """The n×n matrix at ``source[first]``, whose rows are ``step`` apart, to ``target[place]``, with another stride."""
     W = width(lanes)
@@ -82,7 +82,7 @@ def copy_matrix(lanes: Any, source: Any, first: int, step: int, target: Any, pla
             target[there + j] = source[here + j]
 
 
-@inner
+@device_function
 def transpose_in(lanes: Any, source: Any, first: int, step: int, scratch: Any, place: int, stride: int, n: int) -> None:
     """Pad the transpose of the n×n matrix at ``source[first]``, whose rows are ``step`` apart."""
     W = width(lanes)

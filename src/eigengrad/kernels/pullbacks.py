@@ -6,8 +6,8 @@ Here W matrices lie side by side (``lanes``): 3 n³ or 4 n³ fused operations fo
 
 Larger matrices are taken one at a time: :mod:`.pullbacks_alone`.
 
-The entries at the end take a number of the matrices' type (see :mod:`.arrays`), addresses, and the matrices ``first``
-to ``last``, or a ledger to take them from.
+The entries at the end take a number of the matrices' type (see :mod:`.arrays`), addresses, and how many matrices there
+are, and work on chunks of them (:mod:`.runtime.work`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 
 from . import Function
 from .arrays import array_at
-from .compiled import compiled, inner
 from .lane_products import product
 from .lanes import deinterleave, interleave
-from .parts import first_part, next_part
 from .rules import SATURATE, incomplete, make_ready, measures, much_removed, weigh, without_noise
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE, add_status, next_chunk
 from .vector_memory import aligned, load, store
 from .vectors import absolute, any_lane, fma, lanes_of, larger, root, splat, width
 
@@ -31,9 +31,9 @@ __all__ = ["pull_through_function", "pull_through_rule"]
 _SQRT = Function.SQRT.value
 
 
-@inner
+@device_function
 def _rule(
-    lanes: Any, V: Any, gV: Any, by_rows: bool, L: Any, gL: Any, with_gL: bool, gA: Any, first: int, last: int, n: int,
+    lanes: Any, V: Any, gV: Any, by_rows: int, L: Any, gL: Any, with_gL: bool, gA: Any, first: int, last: int, n: int,
     rule: int, one: float, two: float,
 ) -> int:  # fmt: skip
     """V holds the eigenvectors as rows; gV is stored by rows, or by columns if not ``by_rows``.
@@ -89,7 +89,7 @@ def _rule(
     return status
 
 
-@inner
+@device_function
 def _column_sizes(lanes: Any, n: int, g: Any, down: int, across: int, sizes: Any) -> None:
     """The largest absolute value in each column of gV."""
     W = width(lanes)
@@ -100,7 +100,7 @@ def _column_sizes(lanes: Any, n: int, g: Any, down: int, across: int, sizes: Any
         store(sizes, j * W, size)
 
 
-@inner
+@device_function
 def _function(lanes: Any, V: Any, G: Any, L: Any, gA: Any, first: int, last: int, n: int, function: int) -> None:
     """V holds the eigenvectors as rows; G is used as its symmetric part."""
     W = width(lanes)
@@ -133,34 +133,33 @@ def _function(lanes: Any, V: Any, G: Any, L: Any, gA: Any, first: int, last: int
         deinterleave(lanes, begin, count, n * n, g, gA, offsets)
 
 
-@compiled
+@kernel
 def pull_through_rule(
-    number: Any, V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int,
-    one: float, two: float, ledger: int,
+    number: Any, V: int, gV: int, by_rows: int, L: int, gL: int, gA: int, last: int, n: int, rule: int,
+    one: float, two: float, work: int,
 ) -> int:  # fmt: skip
     """:func:`_rule`, whose result it returns; gL may be 0, for none."""
     lanes, size, count = lanes_of(number), last * n * n, last * n
     vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
     values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
-    begin, end = first_part(ledger, first, last)
-    total = 0
+    begin, end = next_chunk(work, last)
     while begin < end:
         status = _rule(lanes, vectors, gradients, by_rows, values, slopes, gL != 0, out, begin, end, n, rule, one, two)
-        total |= status
-        begin, end = next_part(ledger, last, status)
-    return total
+        add_status(work, status)
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@compiled
+@kernel
 def pull_through_function(
-    number: Any, V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int
+    number: Any, V: int, G: int, L: int, gA: int, last: int, n: int, function: int, work: int
 ) -> int:
     """:func:`_function`."""
     lanes, size = lanes_of(number), last * n * n
     vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
     out = array_at(lanes, gA, size)
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     while begin < end:
         _function(lanes, vectors, gradients, values, out, begin, end, n, function)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE

@@ -4,8 +4,8 @@ The formulas are those of :mod:`.pullbacks`: three products for ``eigh``, four f
 (:mod:`.products`); R and F are filled along the rows between them. Threads take whole matrices. Of a single large one
 the products are better left to the library, whose threads share it; :func:`fill_bracket` does what is between them.
 
-The entries take a number of the matrices' type (see :mod:`.arrays`), addresses, and the matrices ``first`` to ``last``,
-or a ledger to take them from.
+The entries take a number of the matrices' type (see :mod:`.arrays`), addresses, and how many matrices there are, and
+work on chunks of them (:mod:`.runtime.work`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 
 from . import Function
 from .arrays import array_at, rounded, zeros
-from .compiled import compiled, inner
 from .matrix_roots import pull_through_root, symmetrize
-from .parts import first_part, next_part
 from .products import copy_matrix, multiply, padded_rows, transpose_in
 from .rules import SATURATE, incomplete, make_ready, measures, much_removed, weigh, without_noise
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE, add_status, next_chunk
 from .vector_memory import aligned, broadcast, load, load_part, store, store_part
 from .vectors import absolute, any_lane, fma, horizontal_sum, lanes_of, larger, splat, width
 
@@ -29,7 +29,7 @@ __all__ = ["fill_bracket", "function_alone", "rule_alone"]
 _SQRT = Function.SQRT.value
 
 
-@inner
+@device_function
 def _bracket(
     lanes: Any, X: Any, base: int, stride: int, L: Any, gL: Any, with_gL: bool, matrix: int, n: int, rule: int,
     one: float, two: float, room: Any,
@@ -93,7 +93,7 @@ def _bracket(
     return status | much_removed(lanes, splat(lanes, horizontal_sum(exact)), splat(lanes, horizontal_sum(removed)))
 
 
-@inner
+@device_function
 def _column_sizes(lanes: Any, X: Any, base: int, stride: int, n: int, sizes: Any) -> None:
     """The largest absolute value in each column of X, and zeros for the W columns behind them."""
     W = width(lanes)
@@ -105,41 +105,40 @@ def _column_sizes(lanes: Any, X: Any, base: int, stride: int, n: int, sizes: Any
         store(sizes, j, size)
 
 
-@inner
+@device_function
 def _room(lanes: Any, n: int) -> Any:
     """Scratch for :func:`_bracket`."""
     return aligned(lanes, 2 * n * width(lanes) + 4 * (n + width(lanes)))
 
 
-@compiled
+@kernel
 def fill_bracket(
-    number: Any, X: int, L: int, gL: int, first: int, last: int, n: int, rule: int, one: float, two: float, ledger: int
+    number: Any, X: int, L: int, gL: int, last: int, n: int, rule: int, one: float, two: float, work: int
 ) -> int:
     """½ (X − Xᵀ) ∘ R + diag(gλ) in place of X; gL may be 0, for none. Returns what :func:`_bracket` does."""
     lanes, count = lanes_of(number), last * n
     products, values, slopes = array_at(lanes, X, count * n), array_at(lanes, L, count), array_at(lanes, gL, count)
     room = _room(lanes, n)
-    begin, end = first_part(ledger, first, last)
-    total = 0
+    begin, end = next_chunk(work, last)
     while begin < end:
         status = 0
         for matrix in range(begin, end):
             base = matrix * n * n
             status |= _bracket(lanes, products, base, n, values, slopes, gL != 0, matrix, n, rule, one, two, room)
-        total |= status
-        begin, end = next_part(ledger, last, status)
-    return total
+        add_status(work, status)
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@compiled
+@kernel
 def rule_alone(
-    number: Any, V: int, gV: int, by_rows: bool, L: int, gL: int, gA: int, first: int, last: int, n: int, rule: int,
-    one: float, two: float, ledger: int,
+    number: Any, V: int, gV: int, by_rows: int, L: int, gL: int, gA: int, last: int, n: int, rule: int,
+    one: float, two: float, work: int,
 ) -> int:  # fmt: skip
     """V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV; arguments as :func:`.pullbacks.pull_through_rule` has them."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, size, count = lanes_of(number), last * n * n, last * n
     vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
     values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
@@ -147,7 +146,6 @@ def rule_alone(
     scratch, room = zeros(lanes, 3 * matrix_size), _room(lanes, n)
     Vt, Y, X = int(np.int64(0)), matrix_size, 2 * matrix_size  # no literal, for which functions are compiled again
     next_one = int(np.int64(1))
-    total = 0
     while begin < end:
         status = 0
         for matrix in range(begin, end):
@@ -162,19 +160,17 @@ def rule_alone(
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
             multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
             copy_matrix(lanes, scratch, X, stride, out, base, n, n)
-        total |= status
-        begin, end = next_part(ledger, last, status)
-    return total
+        add_status(work, status)
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@compiled
-def function_alone(
-    number: Any, V: int, G: int, L: int, gA: int, first: int, last: int, n: int, function: int, ledger: int
-) -> int:
+@kernel
+def function_alone(number: Any, V: int, G: int, L: int, gA: int, last: int, n: int, function: int, work: int) -> int:
     """V [F ∘ (Vᵀ G V)] Vᵀ of the symmetric part of G, with the function's divided differences F."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, size = lanes_of(number), last * n * n
     vectors, gradients, values = array_at(lanes, V, size), array_at(lanes, G, size), array_at(lanes, L, last * n)
     out = array_at(lanes, gA, size)
@@ -192,5 +188,5 @@ def function_alone(
             inverse = function != _SQRT
             pull_through_root(lanes, vectors, matrix, roots, inverse, scratch, X, Y, Vt, Vs, stride, n)
             copy_matrix(lanes, scratch, X, stride, out, matrix * n * n, n, n)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE

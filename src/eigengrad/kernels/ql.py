@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import inner
+from .runtime.compile import device_function
 from .vector_memory import load, store
 from .vectors import absolute, any_lane, copy_sign, fma, reciprocal, reciprocal_root, root, select, splat, width
 
@@ -22,7 +22,7 @@ __all__ = ["SWEEPS", "find_blocks", "finish_sweep", "rotate", "start_sweep", "tu
 SWEEPS = 60  # an eigenvalue, before giving up: LAPACK's bound is 30
 
 
-@inner
+@device_function
 def find_blocks(lanes: Any, diagonal: Any, off: Any, start: int, n: int, fresh: bool, epsilon: float) -> Any:
     """The first row that is unfinished in some lane, or −1, and the vector of shifts for the lanes' own first blocks.
 
@@ -52,7 +52,7 @@ def find_blocks(lanes: Any, diagonal: Any, off: Any, start: int, n: int, fresh: 
     return row, d0 - e0 / (g + copy_sign(root(fma(g, g, one)), g))
 
 
-@inner
+@device_function
 def start_sweep(lanes: Any, diagonal: Any, shift: Any, n: int) -> Any:
     """The state of the chain before its first rotation."""
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -60,7 +60,7 @@ def start_sweep(lanes: Any, diagonal: Any, shift: Any, n: int) -> Any:
     return g, one, one, zero, one > zero, zero
 
 
-@inner
+@device_function
 def rotate(
     lanes: Any, diagonal: Any, off: Any, i: int, shift: Any, epsilon: float,
     g: Any, sin: Any, cos: Any, p: Any, restarted: Any, next_size: Any,
@@ -104,7 +104,7 @@ def rotate(
     return g, select(split, one, new_sin), new_cos, p, split, absolute(new_d), tan, turn, other
 
 
-@inner
+@device_function
 def finish_sweep(lanes: Any, diagonal: Any, off: Any, row: int, g: Any, p: Any, restarted: Any) -> None:
     """Close the chain at its first row."""
     W = width(lanes)
@@ -112,7 +112,7 @@ def finish_sweep(lanes: Any, diagonal: Any, off: Any, row: int, g: Any, p: Any, 
     store(off, row * W, select(restarted, splat(lanes, 0.0), g))
 
 
-@inner
+@device_function
 def turned(first: Any, second: Any, third: Any, x: Any, y: Any) -> Any:
     """(cos x − sin y, sin x + cos y) as three shears: with sin in the middle, tan(angle/2) before and after it.
 

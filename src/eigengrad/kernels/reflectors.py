@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import inner
+from .runtime.compile import device_function
 from .vector_memory import broadcast, load, store
 from .vectors import fma, horizontal_sum, splat, width
 
@@ -20,7 +20,7 @@ __all__ = ["reflect"]
 _BLOCK = 32  # rows summed at a time: errors of long sums grow with their blocks, not with all their terms
 
 
-@inner
+@device_function
 def reflect(lanes: Any, n: int, stride: int, reflectors: Any, tau: Any, cross: Any, panels: Any) -> None:
     """H_0 H_1 … H_(n−3) X in place; row i of X's columns c·2W to (c + 1)·2W is at ``panels[(c·n + i)·2W]``.
 
@@ -72,7 +72,7 @@ def reflect(lanes: Any, n: int, stride: int, reflectors: Any, tau: Any, cross: A
             _change(lanes, reflectors, stride + i, stride, panels, panel + i * P, s0, s1, t0, t1)
 
 
-@inner
+@device_function
 def _factors(lanes: Any, tau: Any, cross: Any, k: int, a0: Any, a1: Any, b0: Any, b1: Any) -> Any:
     """−τa and −σ(b − τa gᵀh) for reflectors k and k − 1."""
     s, t, c = splat(lanes, tau[k]), splat(lanes, tau[k - 1]), splat(lanes, cross[k])
@@ -80,7 +80,7 @@ def _factors(lanes: Any, tau: Any, cross: Any, k: int, a0: Any, a1: Any, b0: Any
     return s0, s1, -(fma(c, s0, b0) * t), -(fma(c, s1, b1) * t)
 
 
-@inner
+@device_function
 def _sum(
     lanes: Any, reflectors: Any, place: int, stride: int, panels: Any, r: int, a0: Any, a1: Any, b0: Any, b1: Any
 ) -> Any:
@@ -90,7 +90,7 @@ def _sum(
     return fma(h, x0, a0), fma(h, x1, a1), fma(g, x0, b0), fma(g, x1, b1)
 
 
-@inner
+@device_function
 def _change(
     lanes: Any, reflectors: Any, place: int, stride: int, panels: Any, r: int, s0: Any, s1: Any, t0: Any, t1: Any
 ) -> None:

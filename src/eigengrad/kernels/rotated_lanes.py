@@ -19,10 +19,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from .arrays import array_at
-from .compiled import compiled, inner
 from .emit import INDEX, load_vector, unpacked
 from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
-from .parts import first_part, next_part
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE, next_chunk
 from .vector_blocks import store_block, zero_block
 from .vector_memory import aligned, finish_streaming, load, store
 from .vectors import lanes_of, splat, width
@@ -30,15 +30,15 @@ from .vectors import lanes_of, splat, width
 __all__ = ["mix", "moments"]
 
 
-@compiled
+@kernel
 def moments(
     number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
-    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+    last: int, slabs: int, length: int, span: int, work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes = lanes_of(number)
     maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
     left_centre = centres[0] if left == right else centres[1]
@@ -50,20 +50,20 @@ def moments(
             for point in range(low, high, length):
                 count = min(length, high - point)
                 _sum_points(lanes, maps, left_centre, centres[0], C, d, point, count, sums, start, size, places)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@compiled
+@kernel
 def mix(
     number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
-    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
-    ledger: int,
+    weights: int, offsets: int, result: int, last: int, length: int, span: int, streaming: int,
+    work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, maps = lanes_of(number), 2 if second_map else 1
     inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
     y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C)
@@ -75,8 +75,8 @@ def mix(
             _mix_points(lanes, inputs, maps, centres, C, d, point, count, rotated, shifts, y, streaming != 0)
         if streaming:
             finish_streaming()
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
 def _rotated(builder: Any, vector: Any, x: Any, size: int, k: int) -> Any:
@@ -132,7 +132,7 @@ def _add_rotated_products(
     return block(lanes, block, left, right, types.intp, lanes.vector, lanes.vector, size), generate
 
 
-@inner
+@device_function
 def _rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
     """The D_k, k by k for every vector of channels and map, from weights as :func:`mix` gets them."""
     W = width(lanes)
@@ -147,7 +147,7 @@ def _rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
     return rotated
 
 
-@inner
+@device_function
 def _mix_points(
     lanes: Any, inputs: Any, maps: int, centres: Any, C: int, d: int, first: int, count: int, weights: Any,
     offsets: Any, y: Any, streaming: bool,
@@ -173,7 +173,7 @@ def _mix_points(
             store_block(lanes, y, place, C, block, 1, streaming)
 
 
-@inner
+@device_function
 def _total_places(lanes: Any, d: int, size: int) -> Any:
     """Where the totals have Σ l_i r_(i+k), k by k for the lanes of a vector, and then Σ l_i."""
     W, blocks = width(lanes), d // 4
@@ -187,7 +187,7 @@ def _total_places(lanes: Any, d: int, size: int) -> Any:
     return places
 
 
-@inner
+@device_function
 def _sum_points(
     lanes: Any, maps: Any, left_centre: Any, right_centre: Any, C: int, d: int, first: int, count: int, totals: Any,
     start: int, size: int, places: Any,

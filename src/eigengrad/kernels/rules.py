@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from . import INCOMPLETE, REMOVED, TOGETHER, Rule
-from .compiled import inner
+from .runtime.compile import device_function
 from .vector_memory import load, store
 from .vectors import absolute, any_lane, fma, larger, select, splat, width
 
@@ -22,7 +22,7 @@ _EXACT, _TAYLOR, _CLIP, _LORENTZIAN, _MASK, SATURATE = (rule.value for rule in R
 _REACH = 40.0  # gaps of so many τ: 1 − e^(−40) is 1 in float64
 
 
-@inner
+@device_function
 def measures(lanes: Any, n: int, L: Any) -> Any:
     """(size, spread) of the eigenvalues L, n vectors, ascending: max|λ|, which is 1 for zeros, and λ_max − λ_min.
 
@@ -37,12 +37,12 @@ def measures(lanes: Any, n: int, L: Any) -> Any:
     return size, select(difference > size * splat(lanes, n * _eps(L)), difference, size)
 
 
-@inner
+@device_function
 def _eps(L: Any) -> float:
     return 2.0**-23 if L.itemsize == 4 else 2.0**-52
 
 
-@inner
+@device_function
 def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: Any, p: Any) -> Any:
     """Fill ``p`` from the eigenvalues L, n vectors each, ascending, a matrix a lane.
 
@@ -79,7 +79,7 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
     return one, one
 
 
-@inner
+@device_function
 def without_noise(lanes: Any, L: Any, n: int, difference: Any, sizes: Any) -> Any:
     """½ (x_ij − x_ji), and zero where it is no more than round-off; see ``gradients.rule.skew_part``.
 
@@ -89,7 +89,7 @@ def without_noise(lanes: Any, L: Any, n: int, difference: Any, sizes: Any) -> An
     return select(something, difference, splat(lanes, 0.0))
 
 
-@inner
+@device_function
 def weigh(
     lanes: Any, rule: int, first: float, L: Any, low: Any, high: Any, gap: Any, scale: Any, size: Any, spread: Any,
     difference: Any, exact: Any, removed: Any,
@@ -104,13 +104,13 @@ def weigh(
     return difference * R, fma(whole, whole, exact), fma(part, part, removed)
 
 
-@inner
+@device_function
 def much_removed(lanes: Any, exact: Any, removed: Any) -> int:
     """REMOVED if more than half of a norm was removed, from the squares of both, else 0."""
     return REMOVED if any_lane(removed > exact * splat(lanes, 0.25)) else 0
 
 
-@inner
+@device_function
 def incomplete(
     lanes: Any, L: Any, n: int, gap: Any, size: Any, difference: Any, total: Any, slopes: Any, sizes: Any
 ) -> int:
@@ -127,7 +127,7 @@ def incomplete(
     return INCOMPLETE if any_lane(tied & together & (slopes > zero)) else 0
 
 
-@inner
+@device_function
 def _magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: Any) -> Any:
     """|R| for pairs of eigenvalues that were made ready, low ≤ high."""
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -148,7 +148,7 @@ def _magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: 
     return one / gap
 
 
-@inner
+@device_function
 def _saturating(lanes: Any, x: Any) -> Any:
     """1 − e^(−x) for x ≥ 0: twelve terms of the series at x/128, then g(2x) = g(x) (2 − g(x)): nothing cancels."""
     two = splat(lanes, 2.0)
@@ -163,7 +163,7 @@ def _saturating(lanes: Any, x: Any) -> Any:
     return g
 
 
-@inner
+@device_function
 def _geometric_sum(lanes: Any, q: Any, terms: int) -> Any:
     """1 + q + … + q^(terms−1) by doubling, S_2k = S_k (1 + q^k) and S_k+1 = 1 + q S_k: only positive terms add up."""
     one = splat(lanes, 1.0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compiled import inner
+from .runtime.compile import device_function
 from .vector_memory import broadcast, load, store
 from .vectors import (
     absolute,
@@ -37,7 +37,7 @@ __all__ = ["roots", "unit_vectors"]
 _STEPS = 60
 
 
-@inner
+@device_function
 def roots(
     lanes: Any, thin: Any, k: int, d: Any, squares: Any, rho: float, nearest: Any, offset: Any, epsilon: float
 ) -> None:
@@ -98,7 +98,7 @@ def roots(
         store(offset, j, mu)
 
 
-@inner
+@device_function
 def _evaluate(lanes: Any, thin: Any, k: int, j: int, d: Any, squares: Any, origin: Any, mu: Any, constant: Any) -> Any:
     """f at origin + μ for the roots j to j + W, the slopes of its parts from left and right poles, and Σ |terms|."""
     W = width(lanes)
@@ -124,7 +124,7 @@ def _evaluate(lanes: Any, thin: Any, k: int, j: int, d: Any, squares: Any, origi
     return constant + left + right, slope_left, slope_right, constant + right - left
 
 
-@inner
+@device_function
 def unit_vectors(
     lanes: Any, thin: Any, k: int, d: Any, z: Any, rho: float, nearest: Any, offset: Any,
     rows: Any, U: Any, height: int, span: int, column: Any,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import array_at, rounded
-from .compiled import compiled, inner
 from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
-from .parts import first_part, next_part
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE, next_chunk
 from .vector_blocks import (
     add_lane_sums,
     add_shifted_products,
@@ -27,15 +27,15 @@ from .vectors import lanes_of, width
 __all__ = ["mix", "moments"]
 
 
-@compiled
+@kernel
 def moments(
     number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
-    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+    last: int, slabs: int, length: int, span: int, work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, itself = lanes_of(number), left == right
     maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
     sums = totals_at(totals, slabs, C, d)
@@ -47,11 +47,11 @@ def moments(
                 for group in range(C // d):
                     here = start + group * totals_size(d)
                     _add_products(lanes, maps, itself, centres, P, C, d, group * d, point, count, sums, here)
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@inner
+@device_function
 def _add_products(
     lanes: Any, maps: Any, itself: bool, centres: Any, P: int, C: int, d: int, channel: int, first: int, count: int,
     totals: Any, start: int,
@@ -79,16 +79,16 @@ def _add_products(
                 add_lane_sums(lanes, sums, totals, start + (blocks * blocks + i) * 16)
 
 
-@compiled
+@kernel
 def mix(
     number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
-    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
-    ledger: int,
+    weights: int, offsets: int, result: int, last: int, length: int, span: int, streaming: int,
+    work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`. Tiles do not cross samples."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, maps = lanes_of(number), 2 if second_map else 1
     inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
     y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C)
@@ -106,11 +106,11 @@ def mix(
                 )  # fmt: skip
         if streaming:
             finish_streaming()
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@inner
+@device_function
 def _mix_group(
     lanes: Any, inputs: Any, maps: int, centres: Any, channel: int, place: int, P: int, d: int, count: int,
     weights: Any, weight: int, offsets: Any, y: Any, streaming: bool,

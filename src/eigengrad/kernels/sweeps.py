@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import inner
 from .ql import SWEEPS, find_blocks, finish_sweep, rotate, start_sweep, turned
+from .runtime.compile import device_function
 from .vector_memory import load, load_four, store, store_four
 from .vectors import width
 
@@ -22,7 +22,7 @@ __all__ = ["TOGETHER", "diagonalise"]
 TOGETHER = 8  # sweeps whose rotations are kept, an even number
 
 
-@inner
+@device_function
 def diagonalise(
     lanes: Any, chain: Any, n: int, diagonal: Any, off: Any, v: Any, size: int, stride: int, epsilon: float, turns: Any,
     starts: Any,
@@ -65,7 +65,7 @@ def diagonalise(
     return False
 
 
-@inner
+@device_function
 def _turn(lanes: Any, n: int, v: Any, row: int, turns: Any, S: int, starts: Any, sweeps: int) -> None:
     """Apply the rotations of some sweeps to the columns of ``v``, in four rows at a time, by pairs of sweeps.
 
@@ -94,7 +94,7 @@ def _turn(lanes: Any, n: int, v: Any, row: int, turns: Any, S: int, starts: Any,
             store_four(v, place, row, near)
 
 
-@inner
+@device_function
 def _turn_four(lanes: Any, turns: Any, turn: int, S: int, x: Any, y: Any) -> Any:
     """One rotation of two columns, in four rows."""
     f, s, t = load(lanes, turns, turn), load(lanes, turns, turn + S), load(lanes, turns, turn + 2 * S)

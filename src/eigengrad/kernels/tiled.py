@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, rounded
-from .compiled import compiled, inner
 from .feature_maps import begin_slab, centres_at, maps_at, totals_at, totals_size
-from .parts import first_part, next_part
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE, next_chunk
 from .tiles import channel_places, fetch_rows, gather, new_tile, scatter, worth_fetching
 from .vector_blocks import (
     add_lane_sums,
@@ -31,15 +31,15 @@ from .vectors import lanes_of, splat, width
 __all__ = ["mix", "moments"]
 
 
-@compiled
+@kernel
 def moments(
     number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, totals: int,
-    first: int, last: int, slabs: int, length: int, span: int, ledger: int,
+    last: int, slabs: int, length: int, span: int, work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`."""
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, shape, itself = lanes_of(number), (C, P, fast), left == right
     maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
     rows, stride = rounded(d, 4), length + width(lanes)
@@ -70,11 +70,11 @@ def moments(
                             lanes, tile, place, stride, rows // 4, 0 if itself else half, count, sums, here, maps,
                             ahead, P,
                         )  # fmt: skip
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@inner
+@device_function
 def _add_group(
     lanes: Any, tile: Any, place: int, stride: int, blocks: int, half: int, count: int, totals: Any, start: int,
     maps: Any, ahead: int, P: int,
@@ -106,20 +106,20 @@ def _add_group(
             add_lane_sums(lanes, block, totals, start + (i * blocks + j) * 16)
 
 
-@compiled
+@kernel
 def mix(
     number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
-    weights: int, offsets: int, result: int, first: int, last: int, length: int, span: int, streaming: int,
-    ledger: int,
+    weights: int, offsets: int, result: int, last: int, length: int, span: int, streaming: int,
+    work: int,
 ) -> int:  # fmt: skip
     """See :mod:`.ways`.
 
     Where channels are slow, P is a multiple of W and d one of 4, tiles do not cross samples, and what they give goes
     straight to the result.
     """
-    begin, end = first_part(ledger, first, last)
+    begin, end = next_chunk(work, last)
     if begin >= end:
-        return 0
+        return DONE
     lanes, shape, maps = lanes_of(number), (C, P, fast), 2 if second_map else 1
     W, rows = width(lanes), rounded(d, 4)
     depth, stride, whole = maps * rows, length + W, not fast and P % W == 0 and d == rows
@@ -167,11 +167,11 @@ def mix(
                     scatter(lanes, spare, targets, y, shape, point, count, group * d, groups * d, streaming != 0)
         if streaming:
             finish_streaming()
-        begin, end = next_part(ledger, last, 0)
-    return 0
+        begin, end = next_chunk(work, last)
+    return DONE
 
 
-@inner
+@device_function
 def _mix_rows(
     lanes: Any, tile: Any, source: int, stride: int, depth: int, count: int, weights: Any, weight: int, offsets: Any,
     offset: int, rows: int, y: Any, target: int, step: int, streaming: bool, inputs: Any, maps: int, ahead: int, P: int,

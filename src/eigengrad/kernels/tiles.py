@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import rounded
-from .compiled import inner
 from .prefetch import fetch
+from .runtime.compile import device_function
 from .transposes import transpose_from, transpose_onto
 from .vector_memory import aligned, broadcast, load, load_part, store, store_part
 from .vectors import splat, width
@@ -26,7 +26,7 @@ __all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "wor
 _FAR = 1 << 22
 
 
-@inner
+@device_function
 def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
     """Room for ``count`` rows of as many maps, each with one more behind it for what has no place.
 
@@ -41,7 +41,7 @@ def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
     return tile
 
 
-@inner
+@device_function
 def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) -> Any:
     """Where the rows of some channels are in a tile whose groups of d channels have ``rows`` rows each.
 
@@ -53,13 +53,13 @@ def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) ->
     return places
 
 
-@inner
+@device_function
 def worth_fetching(x: Any, fast: int) -> bool:
     """Whether :func:`fetch_rows` makes tiles come sooner; where channels are fast, the CPU foresees them."""
     return not fast and x.size * x.itemsize >= _FAR
 
 
-@inner
+@device_function
 def fetch_rows(maps: Any, count: int, place: int, P: int, rows: int, length: int) -> None:
     """Fetch ``length`` numbers of some rows, P apart, of one or two maps.
 
@@ -71,7 +71,7 @@ def fetch_rows(maps: Any, count: int, place: int, P: int, rows: int, length: int
             fetch(maps[1], row, row + length)
 
 
-@inner
+@device_function
 def gather(
     lanes: Any, x: Any, shape: Any, first: int, count: int, channel: int, channels: int, centre: Any, tile: Any,
     places: Any, row: int,
@@ -110,7 +110,7 @@ def gather(
             store(tile, place, load_part(lanes, tile, place, part))
 
 
-@inner
+@device_function
 def scatter(
     lanes: Any, tile: Any, places: Any, y: Any, shape: Any, first: int, count: int, channel: int, channels: int,
     streaming: bool,

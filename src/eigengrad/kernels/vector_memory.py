@@ -13,8 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compiled import inner
 from .emit import INDEX, first_lanes, load_lanes, load_number, load_vector, store_lanes, store_vector
+from .runtime.compile import device_function
 from .vectors import X86
 
 __all__ = [
@@ -131,7 +131,7 @@ def dtype_of(typing_context: Any, lanes: Any) -> Any:
     return kind(lanes), lambda context, builder, signature, arguments: context.get_dummy_value()
 
 
-@inner
+@device_function
 def aligned(lanes: Any, count: int) -> Any:
     """An uninitialised array that starts on a cache line."""
     array = np.empty(count + 16, dtype_of(lanes))
@@ -139,7 +139,7 @@ def aligned(lanes: Any, count: int) -> Any:
     return array[start : start + count]
 
 
-@inner
+@device_function
 def load_four(lanes: Any, array: Any, index: int, step: int) -> Any:
     """The vectors at ``index`` and, three more times, ``step`` further on."""
     return (
@@ -150,7 +150,7 @@ def load_four(lanes: Any, array: Any, index: int, step: int) -> Any:
     )
 
 
-@inner
+@device_function
 def store_four(array: Any, index: int, step: int, values: Any) -> None:
     """Undo :func:`load_four`."""
     store(array, index, values[0])

@@ -8,14 +8,15 @@ Each way is a file with two kernels of the same arguments, so that only what is 
 For m points of C channels in groups of d that is 2·m·C·d flops for each product (m·C·d for one map with itself) on top
 of reading the maps once: bound by memory up to d ≈ 32, by arithmetic beyond.
 
-Both take addresses, and as their first argument a number of the maps' type (see :mod:`.arrays`), then ranges as in
-:mod:`.parts`. How points are cut depends on the shape alone, so results do not depend on the number of threads.
+Both take addresses, and as their first argument a number of the maps' type (see :mod:`.arrays`), and work on chunks
+of a range (:mod:`.runtime.work`). How points are cut depends on the shape alone, so results do not depend on the number
+of threads.
 
-*moments* works on the slabs ``first`` to ``last`` of all ``slabs``, each a share of the tiles of ``length`` points, of
+*moments* works on ``slabs``, each a share of the tiles of ``length`` points, of
 ``span`` groups where channels are fast. The right map is taken less its centre. For one map with itself both
 addresses are the same, both are taken less the centre, and only the blocks on and above the diagonal are summed.
 
-*mix* works on the tiles ``first`` to ``last``. The centre is subtracted from the last map. Weights are, for every group
+*mix* works on tiles. The centre is subtracted from the last map. Weights are, for every group
 and four of its rows, the packed columns of [M₁ M₂], both padded with zeros to multiples of 4, so that inner loops walk
 through them; offsets the padded c of every group. With ``streaming`` a result is written past the caches, in which it
 would not stay anyway: a line that is streamed need not be read first.

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from .arrays import array_at, doubles_at, rounded, zeros
-from .compiled import compiled, inner
 from .feature_maps import totals_size
-from .matrix_roots import pull_through_root, roots
+from .matrix_roots import pull_through_root, roots_of
 from .products import copy_matrix, padded_rows
+from .runtime.compile import device_function, kernel
+from .runtime.work import DONE
 from .vectors import lanes_of, width
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-@inner
+@device_function
 def _joined(totals: int, slabs: int, size: int) -> Any:
     """The totals of all slabs, added to those of the first."""
     sums = doubles_at(totals, slabs * size)
@@ -43,22 +44,23 @@ def _joined(totals: int, slabs: int, size: int) -> Any:
     return sums
 
 
-@inner
+@device_function
 def _product_at(blocks: int, i: int, j: int) -> int:
     """Where Σ lᵢ rⱼ is among the totals of a group."""
     return (i // 4 * blocks + j // 4) * 16 + i % 4 * 4 + j % 4
 
 
-@inner
+@device_function
 def _sum_at(blocks: int, i: int) -> int:
     """Where Σ lᵢ is among the totals of a group."""
     return (blocks * blocks + i // 4) * 16 + i % 4
 
 
-@compiled
+@kernel
 def mean_and_covariance(
-    number: Any, totals: int, slabs: int, points: int, C: int, d: int, mean: int, rounded_mean: int, covariance: int
-) -> None:
+    number: Any, totals: int, slabs: int, points: int, C: int, d: int, mean: int, rounded_mean: int, covariance: int,
+    work: int,
+) -> int:  # fmt: skip
     """From the totals of a map with itself, taken relative to the pivots, which are where the mean will be."""
     lanes, size, blocks = lanes_of(number), totals_size(d), rounded(d, 4) // 4
     sums, means = _joined(totals, slabs, C // d * size), doubles_at(mean, C)
@@ -74,10 +76,11 @@ def mean_and_covariance(
                 entry = sums[start + _product_at(blocks, j, i)] / points - shift * other
                 result[(first + i) * d + j] = entry
                 result[(first + j) * d + i] = entry
+    return DONE
 
 
-@compiled
-def products_and_sums(
+@device_function
+def _products_and_sums(
     number: Any, totals: int, slabs: int, mean: int, S: int, C: int, d: int, products: int, sums: int,
     weight_gradient: int,
 ) -> None:  # fmt: skip
@@ -96,8 +99,8 @@ def products_and_sums(
         s[c], slopes[c] = row, slope
 
 
-@compiled
-def inverse_root_gradient(
+@device_function
+def _inverse_root_gradient(
     number: Any, G: int, weight: int, L: int, V: int, eps: float, groups: int, d: int, gM: int
 ) -> None:
     """The gradient of M from that of S, the symmetric part of diag(γ) G."""
@@ -121,8 +124,8 @@ def inverse_root_gradient(
         copy_matrix(lanes, scratch, X, stride, result, g * d * d, d, d)
 
 
-@compiled
-def forward_weights(
+@device_function
+def _forward_weights(
     number: Any, S: int, weight: int, bias: int, mean: int, groups: int, d: int, weights: int, offsets: int
 ) -> None:
     """Weights and offsets of y = A x + c for x less its rounded mean: A = diag(γ) S, c = β − A (μ − rounded μ)."""
@@ -144,8 +147,8 @@ def forward_weights(
         shifts[c // d * rows + i] = (beta[c] if bias else none) - total
 
 
-@compiled
-def backward_weights(
+@device_function
+def _backward_weights(
     number: Any, S: int, gM: int, weight: int, sums: int, shift: int, mean: int, points: int, groups: int, d: int,
     weights: int, offsets: int,
 ) -> None:  # fmt: skip
@@ -175,22 +178,62 @@ def backward_weights(
         shifts[c // d * rows + i] = (shifted[c] if shift else none) - total
 
 
-@compiled
+@kernel
+def products_and_sums(
+    number: Any, totals: int, slabs: int, mean: int, S: int, C: int, d: int, products: int, sums: int,
+    weight_gradient: int, work: int,
+) -> int:  # fmt: skip
+    """:func:`_products_and_sums` by itself."""
+    _products_and_sums(number, totals, slabs, mean, S, C, d, products, sums, weight_gradient)
+    return DONE
+
+
+@kernel
+def inverse_root_gradient(
+    number: Any, G: int, weight: int, L: int, V: int, eps: float, groups: int, d: int, gM: int, work: int
+) -> int:
+    """:func:`_inverse_root_gradient` by itself."""
+    _inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
+    return DONE
+
+
+@kernel
+def forward_weights(
+    number: Any, S: int, weight: int, bias: int, mean: int, groups: int, d: int, weights: int, offsets: int, work: int
+) -> int:
+    """:func:`_forward_weights` by itself."""
+    _forward_weights(number, S, weight, bias, mean, groups, d, weights, offsets)
+    return DONE
+
+
+@kernel
+def backward_weights(
+    number: Any, S: int, gM: int, weight: int, sums: int, shift: int, mean: int, points: int, groups: int, d: int,
+    weights: int, offsets: int, work: int,
+) -> int:  # fmt: skip
+    """:func:`_backward_weights` by itself."""
+    _backward_weights(number, S, gM, weight, sums, shift, mean, points, groups, d, weights, offsets)
+    return DONE
+
+
+@kernel
 def whiten_by_root(
     number: Any, L: int, V: int, eps: float, weight: int, bias: int, mean: int, groups: int, d: int, S: int,
-    weights: int, offsets: int,
-) -> None:  # fmt: skip
+    weights: int, offsets: int, work: int,
+) -> int:  # fmt: skip
     """All that is between the two passes of the forward direction, the eigenpairs given."""
-    roots(number, L, V, eps, groups, S, int(np.int64(0)), groups, d, int(np.int64(0)))
-    forward_weights(number, S, weight, bias, mean, groups, d, weights, offsets)
+    roots_of(lanes_of(number), L, V, eps, groups, S, int(np.int64(0)), groups, d)
+    _forward_weights(number, S, weight, bias, mean, groups, d, weights, offsets)
+    return DONE
 
 
-@compiled
+@kernel
 def gradient_by_root(
     number: Any, totals: int, slabs: int, mean: int, S: int, weight: int, L: int, V: int, eps: float, points: int,
-    groups: int, d: int, G: int, gM: int, sums: int, weight_gradient: int, weights: int, offsets: int,
-) -> None:  # fmt: skip
+    groups: int, d: int, G: int, gM: int, sums: int, weight_gradient: int, weights: int, offsets: int, work: int,
+) -> int:  # fmt: skip
     """All that is between the two passes of the backward direction."""
-    products_and_sums(number, totals, slabs, mean, S, groups * d, d, G, sums, weight_gradient)
-    inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
-    backward_weights(number, S, gM, weight, sums, int(np.int64(0)), mean, points, groups, d, weights, offsets)
+    _products_and_sums(number, totals, slabs, mean, S, groups * d, d, G, sums, weight_gradient)
+    _inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
+    _backward_weights(number, S, gM, weight, sums, int(np.int64(0)), mean, points, groups, d, weights, offsets)
+    return DONE

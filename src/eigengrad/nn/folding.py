@@ -15,7 +15,6 @@ from torch import Tensor
 
 from .. import kernels
 from ..eigh import decompose
-from ..kernels import threads
 from ..kernels.memory import address, empty_like, readable
 from .inner_graph import inner_graph
 
@@ -83,8 +82,8 @@ def fold_by_roots(content: Moments, style: Moments, covariances: Tensor, alpha: 
     contents, strength = T.numel() // (d * d), float(alpha)
 
     def run(name: str, arguments: Sequence[Any], matrices: int, products: int, module: str = "coloring") -> None:
-        kernel, microseconds = kernels.kernel(module, name, T.dtype), matrices * products * (1 + 3e-5 * d**3)
-        threads.share(kernel, arguments, matrices, 1, (d,), microseconds)
+        kernel, microseconds = kernels.load(module, name, T.dtype), matrices * products * (1 + 3e-5 * d**3)
+        kernel.launch(arguments, matrices, 1, (d,), microseconds)
 
     run("roots", (address(L), address(rows), eps, contents, address(S)), count, 1, "matrix_roots")
     run("transfers", (address(S), strength, count - contents, address(T)), contents, 1)

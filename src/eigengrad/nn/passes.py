@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from ..kernels import huge_pages, threads
+from ..kernels import huge_pages
 from ..kernels.memory import (
     InMemory,
     address,
@@ -34,7 +34,7 @@ from ..kernels.ways import way_through
 from .layout import Layout, channels_fast, memory_format
 
 if TYPE_CHECKING:
-    from ..kernels.compiled import Entry
+    from ..kernels.runtime.launch import Launcher
 
 __all__ = ["BlasPasses", "KernelPasses", "passes_over"]
 
@@ -291,8 +291,8 @@ class KernelPasses:
         self._run(self._kernel(self.way, "mix"), arguments, self.tiles, sizes, nanoseconds)
         return y
 
-    def _kernel(self, module: str, name: str) -> Entry:
-        return kernels.kernel(module, name, self.dtype)
+    def _kernel(self, module: str, name: str) -> Launcher:
+        return kernels.load(module, name, self.dtype)
 
     def _map(self, x: Tensor) -> InMemory:
         """A map (N, C, *spatial), or a gradient of one, in the layout that was planned for."""
@@ -317,9 +317,11 @@ class KernelPasses:
         """γ, β or another number for each channel, (C,), as the kernels read it."""
         return None if parameter is None else readable(parameter, self.dtype, self.groups * self.d)
 
-    def _run(self, kernel: Entry, arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], cost: float) -> None:
+    def _run(
+        self, kernel: Launcher, arguments: tuple[int, ...], count: int, sizes: tuple[int, ...], cost: float
+    ) -> None:
         """A kernel that takes ``cost`` nanoseconds a value over ``count`` parts of the points."""
-        threads.share(kernel, arguments, count, 1, sizes, self.points * self.groups * self.d * cost * 1e-3)
+        kernel.launch(arguments, count, 1, sizes, self.points * self.groups * self.d * cost * 1e-3)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,19 +14,19 @@ from torch import Tensor
 from .. import kernels
 from .._inputs import is_concrete, real_dtype
 from ..errors import LinAlgError
-from ..kernels import threads
 from ..kernels.memory import address, empty_like, readable
 from ..kernels.templates import template
 from . import lapack
 
 if TYPE_CHECKING:
-    from ..kernels.compiled import Entry
+    from ..kernels.runtime.launch import Launcher
 
 __all__ = ["Plan", "eigh", "eigh_at_once", "plan", "suits", "svd"]
 
 svd = lapack.svd
 
 _LARGEST = 512
+_SHARED = 120.0  # microseconds from which threads share single matrices with gain
 _SIDE_BY_SIDE = 64  # larger ones do not fit the cache together
 
 
@@ -71,11 +71,7 @@ def eigh_at_once(A: Tensor, plan: Plan | None) -> tuple[Tensor, Tensor] | None:
 def _decompose(A: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     n, batch, values, vectors, kernel, unit, microseconds = plan
     M, L, V = readable(A, vectors.dtype, batch * n * n), empty_like(values), empty_like(vectors)
-    places = address(M), address(L), address(V)
-    if microseconds < threads.SHORT or torch.get_num_threads() == 1:
-        status = kernel(*places, 0, batch, n, 0)
-    else:
-        status = threads.share(kernel, places, batch, unit, (n,), microseconds)
+    status = kernel.launch((address(M), address(L), address(V)), batch, unit, (n,), microseconds)
     if status:
         raise LinAlgError("not finite, or no convergence")
     return L, V
@@ -88,7 +84,7 @@ class Plan(NamedTuple):
     batch: int
     values: Tensor  # templates
     vectors: Tensor  # with contiguous columns: torch's own layout
-    kernel: Entry
+    kernel: Launcher
     unit: int  # the kernel takes so many matrices at a time
     microseconds: float  # that it takes alone, about
 
@@ -116,7 +112,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
     few = 1 + (0.014 if single else 0.016) * n**2 + (6.2e-4 if single else 7.2e-4) * n**3
     divided = batch * (4 + 0.15 * n + (5e-3 if single else 6.5e-3) * n**2 + (7e-5 if single else 1.2e-4) * n**3)
     # Threads can share single matrices, but not a block.
-    shared = divided * (1.0 if divided < threads.LONG else 0.6 if blocks == 1 else 0.8)
+    shared = divided * (1.0 if divided < _SHARED else 0.6 if blocks == 1 else 0.8)
     if n <= 4:
         name, microseconds = "by_jacobi", blocks * 0.5
     elif entries.HALVES and 2 * batch <= unit and n <= _SIDE_BY_SIDE and few <= shared:
@@ -126,7 +122,7 @@ def _plan(shape: torch.Size, dtype: torch.dtype) -> Plan | None:
     else:
         name, microseconds, unit = "divided", divided, 1
     values, vectors = template(shape[:-1], dtype), template(shape, dtype, _strides(shape))
-    return Plan(n, batch, values, vectors, kernels.kernel("eigh", name, dtype), unit, microseconds)
+    return Plan(n, batch, values, vectors, kernels.load("eigh", name, dtype), unit, microseconds)
 
 
 def _strides(shape: torch.Size) -> tuple[int, ...]:
