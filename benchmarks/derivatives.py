@@ -52,11 +52,8 @@ def measure(batch: int, n: int, threads: int) -> dict[str, Any]:
         return call
 
     def without_numba() -> None:
-        usable, kernels.usable = kernels.usable, lambda *tensors: False
-        try:
+        with kernels.disable():
             pair(lambda A: eg.eigh(A, driver="lapack"))()
-        finally:
-            kernels.usable = usable
 
     times = interleave(
         {

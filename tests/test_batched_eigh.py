@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import eigengrad as eg
-from eigengrad import kernels
+from eigengrad.kernels import dispatch, eigensolvers
+from eigengrad.kernels.dispatch import vector_bytes
 from eigengrad.kernels.runtime import launch
 from eigengrad.solvers import batched
 from eigengrad.testing import MATRICES, SPECTRA, decomposition_errors, hard_matrices, random_hermitian
@@ -17,10 +18,10 @@ pytest.importorskip("numba")
 
 REAL = [torch.float32, torch.float64]
 KERNELS = {
-    "by_jacobi": range(1, 5),
-    "side_by_side": range(2, 65),
-    "few_side_by_side": range(2, 65),
-    "divided": range(2, 513),
+    "jacobi": range(1, 5),
+    "batched_ql": range(2, 65),
+    "batched_ql_half": range(2, 65),
+    "divide_and_conquer": range(2, 513),
 }  # and the sizes each is made for
 INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 #: (batch, n): one or two for each kernel, whole vectors and tails.
@@ -30,20 +31,24 @@ dtypes = pytest.mark.parametrize("dtype", REAL, ids=str)
 shapes = pytest.mark.parametrize(("batch", "n"), SHAPES, ids=str)
 
 
+def load(kernel, dtype):
+    return dispatch.load(f"eigensolvers.{kernel.removesuffix('_half')}", kernel, dtype)
+
+
 def by(kernel, A, first=0, last=None):
     """Decompose a batch by the kernel of that name; its status as well, 0 for success."""
     A, n = A.contiguous(), A.shape[-1]
     L, V = torch.full(A.shape[:-1], -7.0, dtype=A.dtype), torch.full_like(A, -7.0)
     part = slice(first, len(A) if last is None else last)
     places = [tensor[part].data_ptr() for tensor in (A, L, V)]
-    status = kernels.load("eigh", kernel, A.dtype).launch(places, part.stop - first, 16, (n,), 0.0)
+    status = load(kernel, A.dtype).launch(places, part.stop - first, 16, (n,), 0.0)
     return L, V.mT, status
 
 
 def chosen(batch, n, dtype):
     """The name of the kernel that decomposes such a batch."""
-    plan = batched._plan(torch.Size([batch, n, n]), dtype)
-    (name,) = (name for name in KERNELS if kernels.load("eigh", name, dtype) is plan.kernel)
+    plan = eigensolvers.plan(torch.Size([batch, n, n]), dtype)
+    (name,) = (name for name in KERNELS if load(name, dtype) is plan.kernel)
     return name
 
 
@@ -84,9 +89,7 @@ def two_threads():
 
 @dtypes
 def test_shapes_here_reach_every_kernel(dtype):
-    from eigengrad.kernels import eigh
-
-    unused = set() if eigh.HALVES else {"few_side_by_side"}
+    unused = set() if vector_bytes() == 64 else {"batched_ql_half"}
     assert {chosen(batch, n, dtype) for batch, n in SHAPES} == set(KERNELS) - unused
 
 
@@ -117,7 +120,7 @@ def test_every_size_has_its_tail(kernel, dtype):
     """A vector too few or too many shows as an error of order one."""
     for n in KERNELS[kernel][:70]:
         generator = torch.Generator().manual_seed(n)
-        for batch in (1, 2) if kernel == "divided" else (1, 17):
+        for batch in (1, 2) if kernel == "divide_and_conquer" else (1, 17):
             A = torch.stack([MATRICES["gaussian"](n, generator) for _ in range(batch)]).to(dtype)
             L, V, status = by(kernel, A)
             residual, defect = decomposition_errors(A, L, V)
@@ -185,7 +188,7 @@ def test_entries_of_all_magnitudes(seed, dtype):
     """Dense, sparse and tridiagonal, with entries from 1 down to 1e-25."""
     generator = torch.Generator().manual_seed(seed)
     for kernel in KERNELS:
-        n = {"by_jacobi": (2, 3, 4), "divided": (9, 12, 33)}.get(kernel, (5, 9, 16))[seed % 3]
+        n = {"jacobi": (2, 3, 4), "divide_and_conquer": (9, 12, 33)}.get(kernel, (5, 9, 16))[seed % 3]
         shape = 400, n, n
         A = torch.randn(shape, generator=generator, dtype=torch.float64)
         A = A * 10 ** (-25 * torch.rand(shape, generator=generator, dtype=torch.float64))
@@ -313,9 +316,9 @@ def test_entries_that_are_not_read_do_not_matter(batch, n, dtype, bad, generator
 @dtypes
 @pytest.mark.parametrize(
     ("kernel", "n"),
-    [("by_jacobi", n) for n in (1, 3, 4)]
-    + [("side_by_side", n) for n in (7, 16)]
-    + [("few_side_by_side", 7), ("divided", 20)],
+    [("jacobi", n) for n in (1, 3, 4)]
+    + [("batched_ql", n) for n in (7, 16)]
+    + [("batched_ql_half", 7), ("divide_and_conquer", 20)],
 )
 def test_bad_matrices_become_nan_and_leave_their_neighbours_alone(kernel, n, dtype, generator):
     A = random_hermitian(SPECTRA["indefinite"]((37, n), generator), generator, dtype)
@@ -337,10 +340,10 @@ def test_bad_matrices_become_nan_and_leave_their_neighbours_alone(kernel, n, dty
 @dtypes
 @pytest.mark.parametrize(
     ("kernel", "n"),
-    [("by_jacobi", n) for n in (1, 2, 3, 4)]
-    + [("side_by_side", n) for n in (2, 5, 8, 16, 17, 33)]
-    + [("few_side_by_side", n) for n in (3, 8, 17)]
-    + [("divided", n) for n in (17, 40)],
+    [("jacobi", n) for n in (1, 2, 3, 4)]
+    + [("batched_ql", n) for n in (2, 5, 8, 16, 17, 33)]
+    + [("batched_ql_half", n) for n in (3, 8, 17)]
+    + [("divide_and_conquer", n) for n in (17, 40)],
 )
 def test_neighbours_do_not_matter(kernel, n, dtype):
     """Not even for the sign of a zero: alone, and among matrices that take longer, or are of another scale."""
@@ -352,7 +355,7 @@ def test_neighbours_do_not_matter(kernel, n, dtype):
 
 
 @dtypes
-@pytest.mark.parametrize("kernel", ["side_by_side", "few_side_by_side"])
+@pytest.mark.parametrize("kernel", ["batched_ql", "batched_ql_half"])
 @pytest.mark.parametrize("n", [5, 12, 16, 26])
 def test_where_blocks_end_does_not_matter(n, kernel, dtype):
     """Blocks of as many matrices as there are lanes are taken by twos; the last may be alone, and have empty lanes."""
@@ -379,7 +382,7 @@ def test_the_place_in_the_batch_does_not_matter(batch, n, dtype):
     ("batch", "n"), [(4099, 3), (5000, 4), (1000, 8), (301, 16), (130, 40), (65, 64), (9, 100)], ids=str
 )
 def test_the_number_of_threads_does_not_matter(batch, n, dtype):
-    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < launch.THREAD_COST:
+    while eigensolvers.plan(torch.Size([batch, n, n]), dtype).microseconds < launch.THREAD_COST:
         batch = 2 * batch + 1
     A = torch.cat([suite(n, dtype)] * (batch // 60 + 1))[:batch]
     L, V = batched.eigh(A, "L")
@@ -407,12 +410,12 @@ def test_a_call_repeats_itself(batch, n, dtype):
 @pytest.mark.parametrize(
     ("kernel", "n"),
     [
-        ("by_jacobi", 3),
-        ("by_jacobi", 4),
-        ("side_by_side", 6),
-        ("side_by_side", 16),
-        ("few_side_by_side", 6),
-        ("divided", 20),
+        ("jacobi", 3),
+        ("jacobi", 4),
+        ("batched_ql", 6),
+        ("batched_ql", 16),
+        ("batched_ql_half", 6),
+        ("divide_and_conquer", 20),
     ],
 )
 def test_only_the_share_asked_for_is_written(kernel, n, dtype):
@@ -428,10 +431,10 @@ def test_only_the_share_asked_for_is_written(kernel, n, dtype):
 @dtypes
 @pytest.mark.parametrize(
     ("kernel", "n"),
-    [("by_jacobi", n) for n in (1, 2, 3, 4)]
-    + [("side_by_side", n) for n in (5, 8, 13)]
-    + [("few_side_by_side", n) for n in (5, 8, 13)]
-    + [("divided", n) for n in (5, 33)],
+    [("jacobi", n) for n in (1, 2, 3, 4)]
+    + [("batched_ql", n) for n in (5, 8, 13)]
+    + [("batched_ql_half", n) for n in (5, 8, 13)]
+    + [("divide_and_conquer", n) for n in (5, 33)],
 )
 def test_nothing_beyond_the_tensors_is_touched(kernel, n, dtype):
     """Guards before and after the input and both results stay as they are, and what they hold is not used."""
@@ -445,7 +448,7 @@ def test_nothing_beyond_the_tensors_is_touched(kernel, n, dtype):
         inner[0].copy_(A.reshape(-1))
         before = [room.clone() for room in rooms]
         places = [x.data_ptr() for x in inner]
-        status = kernels.load("eigh", kernel, dtype).launch(places, batch, 16, (n,), 0.0)
+        status = load(kernel, dtype).launch(places, batch, 16, (n,), 0.0)
         assert status == 0
         for room, old in zip(rooms, before, strict=True):
             assert same_bits((room[:guard], old[:guard]), (room[-guard:], old[-guard:]))

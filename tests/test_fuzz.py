@@ -19,13 +19,13 @@ def small_batch(number, monkeypatch):
 
 @pytest.mark.parametrize("number", BATCHES)
 def test_no_gradient_is_nan_or_infinite(number, monkeypatch):
-    counts, failures = small_batch(number, monkeypatch)
-    assert counts["matrices"] >= 4
-    assert not failures
+    result = small_batch(number, monkeypatch)
+    assert result.matrices >= 4
+    assert not result.failures
 
 
 def test_every_rule_but_exact_and_every_function_but_newton_schulz_is_fuzzed(monkeypatch):
-    counts, _ = small_batch(0, monkeypatch)
+    counts = small_batch(0, monkeypatch).through
     for rule in {type(rule).__name__ for rule in RULES.values()} - {"Exact"}:
         assert any(f"eigh, {rule}(" in name for name in counts)
     for function in matrix_functions.__all__:
@@ -34,7 +34,7 @@ def test_every_rule_but_exact_and_every_function_but_newton_schulz_is_fuzzed(mon
 
 def test_a_gradient_that_is_not_finite_is_noticed_and_named(monkeypatch):
     monkeypatch.setattr(fuzz, "RULES", [eg.Exact()])
-    _, failures = small_batch(0, monkeypatch)
+    failures = small_batch(0, monkeypatch).failures
     assert any(failure.startswith("eigh, Exact(): batch 0: n = 2,") and "not finite" in failure for failure in failures)
 
 

@@ -49,7 +49,7 @@ REAL = [torch.float32, torch.float64]
     ],
     ids=str,
 )
-def test_kernels_give_the_gradient_of_the_torch_operations(shape, rule, dtype, monkeypatch):
+def test_kernels_give_the_gradient_of_the_torch_operations(shape, rule, dtype):
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(*shape[:-1], 3, generator=generator, dtype=dtype)
     A = points @ points.mT - 0.5 * torch.eye(shape[-1], dtype=dtype)  # ties at the lower end, negative eigenvalues
@@ -60,8 +60,7 @@ def test_kernels_give_the_gradient_of_the_torch_operations(shape, rule, dtype, m
             assert kernels.usable(V)
             fast = rule.pullback(L, V, slopes, gV)
             by_columns = rule.pullback(L, V, slopes, gV.mT.contiguous().mT)
-            with monkeypatch.context() as patch:
-                patch.setattr(kernels, "usable", lambda *tensors: False)
+            with kernels.disable():
                 plain = rule.pullback(L, V, slopes, gV)
             tolerance = (50 + getattr(rule, "degree", 0)) * torch.finfo(dtype).eps
             for found in (fast, by_columns):
@@ -75,12 +74,13 @@ def test_kernels_give_the_gradient_of_the_torch_operations(shape, rule, dtype, m
     [(3, 2, 2), (20, 4, 4), (9, 7, 7), (2, 3, 17, 17), (5, 32, 32), (20, 32, 32), (2, 33, 33), (64, 64), (3, 70, 70)],
     ids=str,
 )
-def test_kernels_give_the_gradient_of_a_matrix_function(shape, function, dtype, monkeypatch):
+def test_kernels_give_the_gradient_of_a_matrix_function(shape, function, dtype):
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(*shape[:-1], 3, generator=generator, dtype=dtype)
     A = (points @ points.mT).requires_grad_()  # rank 3: the others tied at eps
     G = torch.randn(shape, generator=generator, dtype=dtype)  # not symmetric
-    (fast,) = torch.autograd.grad(function(A, eps=1e-2), A, G)
-    monkeypatch.setattr(kernels, "usable", lambda *tensors: False)
-    (plain,) = torch.autograd.grad(function(A, eps=1e-2), A, G)
+    S = function(A, eps=1e-2)
+    (fast,) = torch.autograd.grad(S, A, G, retain_graph=True)
+    with kernels.disable():  # at the same eigenvectors: other ones differ by round-off times the condition of A
+        (plain,) = torch.autograd.grad(S, A, G)
     assert torch.linalg.vector_norm(fast - plain) <= 100 * torch.finfo(dtype).eps * torch.linalg.vector_norm(plain)

@@ -50,14 +50,14 @@ def accuracy_on(cpu, cache, cases):
     result = run(
         f"""
         import eigengrad as eg
-        from eigengrad import kernels
-        from eigengrad.kernels import vectors
+        from eigengrad.kernels.dispatch import load
+        from eigengrad.kernels.simd import vectors
         from eigengrad.testing import decomposition_errors, hard_matrices
 
         assert (vectors.BYTES, vectors.AVX512) == ({width}, False), vectors.BYTES
         for kernel, name, sizes in {cases!r}:
             dtype = getattr(torch, name)
-            solve = kernels.load("eigh", kernel, dtype)
+            solve = load("eigensolvers." + kernel.removesuffix("_half"), kernel, dtype)
             for n in sizes:
                 A = torch.stack(list(hard_matrices(n, dtype, torch.Generator().manual_seed(n)).values()))
                 A = torch.cat([A, A[:3]])
@@ -87,7 +87,7 @@ def accuracy_on(cpu, cache, cases):
 
 @x86
 def test_vectors_of_eight_floats(tmp_path):
-    accuracy_on("haswell", tmp_path, [("by_jacobi", "float32", [1, 3, 4])])
+    accuracy_on("haswell", tmp_path, [("jacobi", "float32", [1, 3, 4])])
 
 
 @x86
@@ -99,10 +99,10 @@ def test_every_kernel_on_narrower_vectors(cpu, name, tmp_path):
         cpu,
         tmp_path,
         [
-            ("by_jacobi", name, [1, 2, 3, 4]),
-            ("side_by_side", name, [2, 8, 15, 24, 33]),
-            ("few_side_by_side", name, [2, 8, 24]),
-            ("divided", name, [17, 33, 64, 70]),
+            ("jacobi", name, [1, 2, 3, 4]),
+            ("batched_ql", name, [2, 8, 15, 24, 33]),
+            ("batched_ql_half", name, [2, 8, 24]),
+            ("divide_and_conquer", name, [17, 33, 64, 70]),
         ],
     )
 
@@ -111,10 +111,10 @@ def test_every_kernel_on_narrower_vectors(cpu, name, tmp_path):
 
 #: A small kernel in two types: the large ones are kept the same way.
 SMALL = """
-    from eigengrad import kernels
+    from eigengrad.kernels.dispatch import load
     for dtype in (torch.float32, torch.float64):
         x, centre = torch.full((3, 2), 5, dtype=dtype), torch.zeros(2, dtype=torch.float64)
-        kernels.load("feature_maps", "pivots", dtype)(x.data_ptr(), 3, 2, 1, 1, centre.data_ptr())
+        load("feature_maps.common", "pivots", dtype)(x.data_ptr(), 3, 2, 1, 1, centre.data_ptr())
         assert centre.tolist() == [5, 5]
 """
 
@@ -294,7 +294,7 @@ def test_a_change_in_any_file_of_the_kernels_makes_new_ones(tmp_path):
     install(packages)
     assert NOTE in run(SMALL, cache=cache, PYTHONPATH=str(packages)).stderr
     assert NOTE not in run(SMALL, cache=cache, PYTHONPATH=str(packages)).stderr
-    source = packages / "eigengrad" / "kernels" / "vectors.py"
+    source = packages / "eigengrad" / "kernels" / "simd" / "vectors.py"
     source.chmod(0o644)
     source.write_text(source.read_text() + "\n")
     assert NOTE in run(SMALL, cache=cache, PYTHONPATH=str(packages)).stderr
@@ -308,7 +308,7 @@ def test_numba_and_the_layers_are_not_imported_before_they_are_needed():
         assert eg.nn.DecorrelatedBatchNorm2d.__name__ in eg.nn.__all__
         assert not hasattr(eg, "layers")
         assert "numba" not in sys.modules
-        assert "eigengrad.kernels.vectors" not in sys.modules
+        assert "eigengrad.kernels.simd.vectors" not in sys.modules
     """
     run(script)
 

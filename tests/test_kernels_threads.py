@@ -22,6 +22,7 @@ from eigengrad.testing import decomposition_errors
 
 pytest.importorskip("numba")
 
+from eigengrad.kernels import eigensolvers
 from eigengrad.kernels.runtime import launch, openmp
 from eigengrad.kernels.runtime.launch import Launcher
 from eigengrad.kernels.runtime.trampoline import FAILED, NEXT, SIZE, STATUS, Trampoline
@@ -42,7 +43,7 @@ def two_threads(monkeypatch):
 def spread(n, dtype=torch.float32):
     """A batch that is worth a second thread."""
     batch = 64
-    while batched._plan(torch.Size([batch, n, n]), dtype).microseconds < 10 * launch.THREAD_COST:
+    while eigensolvers.plan(torch.Size([batch, n, n]), dtype).microseconds < 10 * launch.THREAD_COST:
         batch *= 2
     A = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return A @ A.mT
@@ -205,8 +206,8 @@ def test_no_memory_for_scratch_is_an_error_and_not_a_result():
         A = torch.randn(64, 200, 200, dtype=torch.float64)
         A = A @ A.mT
         L, V = eg.eigh(A)
-        from eigengrad import kernels
-        kernel = kernels.load("eigh", "divided", torch.float64)
+        from eigengrad.kernels.dispatch import load
+        kernel = load("eigensolvers.divide_and_conquer", "divide_and_conquer", torch.float64)
         n = 1 << 20                       # a matrix of which there is no memory: 8 TiB of scratch
         empty = torch.empty(8, dtype=torch.float64).data_ptr()
         try:
@@ -416,11 +417,11 @@ def test_a_fork_while_another_thread_compiles_waits_for_it(tmp_path):
     """In the child the compiler's lock would otherwise stay locked, and its first kernel would hang."""
     script = """
         import gc, os, signal, threading, time, torch, eigengrad as eg
-        from eigengrad import kernels
+        import eigengrad.kernels.eigensolvers.jacobi
+        from eigengrad.kernels.dispatch import load
         A = torch.eye(4).repeat(8, 1, 1)
-        import eigengrad.kernels.eigh
 
-        compiling = threading.Thread(target=lambda: kernels.load("eigh", "by_jacobi", torch.float64))
+        compiling = threading.Thread(target=lambda: load("eigensolvers.jacobi", "jacobi", torch.float64))
         compiling.start()
         time.sleep(0.3)
         begun = compiling.is_alive()

@@ -5,8 +5,8 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from eigengrad.kernels.vector_memory import load, store  # noqa: E402
-from eigengrad.kernels.vectors import lanes_of, reciprocal, reciprocal_root_rounded, width  # noqa: E402
+from eigengrad.kernels.simd.memory import load, store  # noqa: E402
+from eigengrad.kernels.simd.vectors import lanes_of, reciprocal, reciprocal_root_rounded, width  # noqa: E402
 
 
 @numba.njit

@@ -57,6 +57,9 @@ def test_transform_gives_the_gradient_of_plain_backward(decomposition, transform
     names, batch = all_matrices(decomposition, generator, dtype)
     if transform == "compile":
         names, batch = names[::7], batch[::7]
+    if decomposition.rule == eg.Taylor(degree=1000) and dtype.itemsize == 4 * (1 + dtype.is_complex):
+        keep = [not name.startswith("1e-30") for name in names]  # dV is up to 1e39, more than the type can hold
+        names, batch = [name for name, kept in zip(names, keep, strict=True) if kept], batch[torch.tensor(keep)]
     expected = one_by_one(decomposition.loss, batch)
     error = relative_error(TRANSFORMS[transform](decomposition.loss, batch), expected)
     worst = error.nan_to_num(nan=math.inf).argmax()

@@ -271,6 +271,92 @@ def test_gradient_of_a_scaled_matrix_is_scaled(case: Case, spectrum, c, generato
     torch.testing.assert_close(actual * c, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
+# The ends of the range ----------------------------------------------------------------------------------------------
+
+
+def vector_loss(U, S, Vh):
+    """Of the vectors alone, so that it is the same for every multiple of the matrix; blind to their common signs."""
+    W = torch.sin(torch.arange(1.0, 1 + U.shape[-2] * Vh.shape[-1], dtype=torch.float64))
+    W = W.reshape(U.shape[-2], Vh.shape[-1]).to(U.dtype)
+    return (W[:, : U.shape[-1]] * U**2).sum((-2, -1)) + (W * (U[..., :1] @ Vh[..., :1, :])).sum((-2, -1))
+
+
+def vector_gradient(A, **arguments):
+    A = A.detach().clone().requires_grad_()
+    return torch.autograd.grad(vector_loss(*eg.svd(A, full_matrices=False, **arguments)).sum(), A)[0]
+
+
+@pytest.mark.filterwarnings("ignore::eigengrad.GradientWarning")  # below 3e-39 the gradient overflows
+@pytest.mark.parametrize("scale", [1e-42, 1e-39, 3e-39, 1e-38, 1e-37, 1e-36, 1e-33, 1e-30, 1e30, 1e37], ids=str)
+@pytest.mark.parametrize("case", [case for case in PAIR_RULES if case.scale_free], ids=str)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_gradient_is_that_of_float64_limited_to_the_range_of_float32(m, n, case, scale, generator):
+    A = (matrix(m, n, generator) * scale).float()
+    expected, actual = (vector_gradient(B, gradient=case.rule) for B in (A.double(), A))
+    limits = torch.finfo(torch.float32)
+    assert actual.isfinite().all()
+    # Singular values are known to a few ulps, and to the last denormal bit; a gap is a quarter of σ_max / n or more.
+    denormal = limits.smallest_normal * limits.eps
+    error = 100 * limits.eps + 8 * min(m, n) * denormal / scale
+    expected = expected.clamp(limits.min, limits.max)
+    torch.testing.assert_close(actual.double(), expected, rtol=0, atol=error * float(expected.abs().max()))
+
+
+@pytest.mark.filterwarnings("ignore::eigengrad.GradientWarning")
+@pytest.mark.parametrize("scale", [1e-44, 1e-42, 1e-39, 1e-38, 1e-36], ids=str)
+@pytest.mark.parametrize("spectrum", ["ties", "half rank", "rank one", "identity", "graded", "cluster 1e-06"])
+@pytest.mark.parametrize("case", REGULAR, ids=str)
+def test_gradient_of_denormal_matrices_is_finite(case, spectrum, scale, generator):
+    for dtype, factor in ((torch.float32, 1.0), (torch.float64, 1e-270)):
+        A = (matrix(6, 4, generator, spectrum=spectrum) * scale * factor).to(dtype)
+        assert vector_gradient(A, gradient=case.rule).isfinite().all()
+        dA = torch.randn(A.shape, generator=generator, dtype=dtype) * float(A.abs().max())
+        tangents = torch.func.jvp(lambda A: tuple(eg.svd(A, False, gradient=case.rule)), (A,), (dA,))[1]
+        assert all(x.isfinite().all() for x in tangents)
+
+
+def test_gradient_that_does_not_fit_is_the_largest_number_with_a_warning(generator):
+    A = matrix(5, 3, generator)
+    true = vector_gradient(A)
+    with pytest.warns(eg.GradientWarning, match=r"svd: a matrix is so small .* torch\.float32"):
+        actual = vector_gradient((A * 1e-41).float())
+    largest = torch.finfo(torch.float32).max
+    too_large = true.abs() > 1e-2
+    assert (actual.abs() == largest)[too_large].all()
+    assert torch.equal(actual.sign()[too_large].double(), true.sign()[too_large])
+
+
+def test_tiny_matrix_does_not_touch_its_neighbours_in_the_batch(generator):
+    A = torch.stack([matrix(5, 3, generator, torch.float32) for _ in range(4)])
+    A[1] *= 2.0**-124
+    A[2] = 0
+    together = vector_gradient(A)
+    alone = torch.stack([vector_gradient(B) for B in A])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+    torch.testing.assert_close(together[1] * 2.0**-124, vector_gradient(A[1] * 2.0**124), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("transform", ["vmap", "compile", "complex"])
+def test_tiny_matrices_are_right_in_transforms(transform, generator, dynamo):
+    kind = torch.complex64 if transform == "complex" else torch.float32
+    A = torch.stack([matrix(5, 3, generator, kind) for _ in range(2)])
+    W = torch.randn(5, 3, generator=generator)
+
+    def loss(A):
+        return (W * eg.svd(A, full_matrices=False).U.abs() ** 2).sum()
+
+    def backward(A):
+        A = A.detach().requires_grad_()
+        return torch.autograd.grad(loss(A), A)[0]
+
+    gradient = {
+        "vmap": torch.func.vmap(torch.func.grad(loss)),
+        "compile": torch.compile(backward, backend="aot_eager"),
+        "complex": backward,
+    }[transform]
+    torch.testing.assert_close(gradient(A * 2.0**-124) * 2.0**-124, gradient(A), rtol=1e-3, atol=1e-3)
+
+
 # Arguments ----------------------------------------------------------------------------------------------------------
 
 

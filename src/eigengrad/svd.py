@@ -16,6 +16,7 @@ from ._saved import save, saved
 from ._transforms import Batched, run
 from .eigh import check_phase_invariance
 from .gradients import GradientRule, PairRule, resolve
+from .gradients.lift import lift, lower
 from .gradients.observation import account, observe_pairs
 from .gradients.partial import Partial
 from .gradients.removed import CallSite, attributed, call_site
@@ -151,6 +152,19 @@ def _reciprocals(S: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
     return reciprocal_where(some, sums), reciprocal_where(nonzero, S)
 
 
+def _lifted(S: Tensor, rule: PairRule) -> tuple[Tensor | None, Tensor, Tensor]:
+    """What tiny matrices are multiplied by (``gradients.lift``), and what they have then.
+
+    These are the singular values (..., k), still descending, and the rule's reciprocals (..., k, k) of ascending ones.
+    """
+    factor, plain = lift(S), S
+    if factor is not None:
+        S = S * factor
+        if not rule.scale_free:
+            return factor, S, rule.reciprocal(plain.flip(-1)) / factor.unsqueeze(-1)
+    return factor, S, rule.reciprocal(S.flip(-1))
+
+
 def _antisymmetric(R: Tensor) -> Tensor:
     """From |1/(σ_i − σ_j)| of ascending singular values to 1/(σ_j − σ_i) of descending ones, (..., k, k)."""
     upper = torch.triu(R.flip(-2, -1), 1)
@@ -173,18 +187,19 @@ def _pullback(
         check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
     common = skew_part(XU + XV, gU1.abs().amax(-2) + gV1.abs().amax(-2))
     opposite = (XU - XV) - (XU - XV).mH
+    factor, S, R = _lifted(S, rule)
+    if factor is not None:
+        core = core / factor.unsqueeze(-1)
     sums, inverse = _reciprocals(S, U.shape[-2], Vh.shape[-1])
-    ascending = S.flip(-1)
-    R = rule.reciprocal(ascending)
     if k > 1:
         slopes = None if gS is None else gS.flip(-1)
-        account(rule, ascending, (XU + XV).flip(-2, -1), slopes, common.flip(-2, -1), R)
+        account(rule, S.flip(-1), (XU + XV).flip(-2, -1), slopes, common.flip(-2, -1), R)
     gA = U1 @ (core + common * _antisymmetric(R) + opposite * (0.5 * sums)) @ V1.mH
     if U.shape[-2] > k:
         gA = gA + (_outside(U, gU, XU, k) * inverse.unsqueeze(-2)) @ V1.mH
     if Vh.shape[-1] > k:
         gA = gA + U1 @ (_outside(Vh.mH, gV, XV, k) * inverse.unsqueeze(-2)).mH
-    return gA
+    return gA if factor is None else lower(gA, factor)
 
 
 def _outside(Q: Tensor, gQ: Tensor, X: Tensor, k: int) -> Tensor:
@@ -199,15 +214,18 @@ def _outside(Q: Tensor, gQ: Tensor, X: Tensor, k: int) -> Tensor:
 
 def _pushforward(rule: PairRule, U: Tensor, S: Tensor, Vh: Tensor, dA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     k = S.shape[-1]
+    if k == 0:
+        return torch.zeros_like(U), torch.zeros_like(S), torch.zeros_like(Vh)
+    factor, S, R = _lifted(S, rule)
+    if factor is not None:
+        dA = dA * factor.unsqueeze(-1)
     V = Vh.mH
     U1, V1 = U[..., :k], V[..., :k]
     P = U1.mH @ dA @ V1
     dS = torch.diagonal(P, dim1=-2, dim2=-1).real.clone()
-    if k == 0:
-        return torch.zeros_like(U), dS, torch.zeros_like(Vh)
-    ascending = S.flip(-1)
-    R = rule.reciprocal(ascending)
-    observe_pairs(ascending, ((P + P.mH) * 0.5).flip(-2, -1), R)
+    if factor is not None:
+        dS = dS / factor
+    observe_pairs(S.flip(-1), ((P + P.mH) * 0.5).flip(-2, -1), R)
     sums, inverse = _reciprocals(S, U.shape[-2], Vh.shape[-1])
     common, opposite = (P + P.mH) * (0.5 * _antisymmetric(R)), (P - P.mH) * (0.5 * sums)
     dU = _turn(U, U1 @ (common + opposite), (dA @ V1 - U1 @ P) * inverse.unsqueeze(-2), k)

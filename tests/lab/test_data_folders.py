@@ -409,6 +409,6 @@ def test_images_of_different_sizes_are_not_tiny_imagenet(tmp_path):
 def test_a_truncated_archive_of_tiny_imagenet_says_how_to_get_it(tmp_path):
     (tmp_path / "tiny-imagenet-200.zip").write_bytes(b"PK\x03\x04 and so on")
     with pytest.raises(
-        CorruptDataError, match=r"truncated one .*Get tiny-imagenet-200\.zip \(248 MB\) from http://cs231n"
+        CorruptDataError, match=r"truncated one .*Get tiny-imagenet-200\.zip \(248 MB\) from https://cs231n"
     ):
         load("tiny_imagenet", tmp_path)

@@ -6,12 +6,14 @@ import hashlib
 import os
 import random
 import re
+import shutil
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -22,7 +24,6 @@ from eigengrad.lab.data import archives as archives_module
 
 CONTENT = random.Random(0).randbytes(3_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
@@ -37,10 +38,12 @@ class Server(ThreadingHTTPServer):
         self.stop_after: list[int] = []  # bytes after which the next answers break off
         self.status: list[int] = []  # of the next answers
         self.requests: list[str | None] = []  # the ranges that were asked for
+        self.redirect: str | None = None  # the address that it sends everybody to
+        self.scheme = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/some/file.bin"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}/some/file.bin"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -50,6 +53,11 @@ class Handler(BaseHTTPRequestHandler):
         server, content, start = self.server, self.server.content, 0
         asked = self.headers.get("Range")
         server.requests.append(asked)
+        if server.redirect is not None:
+            self.send_response(302)
+            self.send_header("Location", server.redirect)
+            self.end_headers()
+            return
         if server.status and (status := server.status.pop(0)) != 200:
             self.send_error(status)
             return
@@ -75,15 +83,53 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server()
+@contextmanager
+def serving(server: Server) -> Iterator[Server]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(Server()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> Path:
+    """A key and a certificate for this machine that nobody has signed."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the command openssl")
+    file = tmp_path_factory.mktemp("certificate") / "both.pem"
+    options = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-days", "2", *options, "-keyout", str(file), "-out", f"{file}.crt"]
+    subprocess.run(command, check=True, capture_output=True)
+    file.write_bytes(file.read_bytes() + Path(f"{file}.crt").read_bytes())
+    return file
+
+
+@pytest.fixture
+def safe_server(certificate) -> Iterator[Server]:
+    """The same over https."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server = Server()
+    server.scheme = "https"
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
+        yield server
+
+
+@pytest.fixture
+def trusted(certificate, monkeypatch) -> None:
+    """The certificate is among those that this machine trusts."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
 
 @pytest.fixture
@@ -105,9 +151,9 @@ def assert_complete(path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("checksum", [{"sha256": SHA256}, {"md5": MD5}, {"md5": MD5.upper()}])
+@pytest.mark.parametrize("checksum", [SHA256, SHA256.upper()])
 def test_a_file_comes_whole(checksum, server, path):
-    assert download(server.url, path, progress=False, **checksum) == path
+    assert download(server.url, path, progress=False, sha256=checksum) == path
     assert_complete(path)
     assert server.requests == [None]
 
@@ -198,9 +244,9 @@ def test_an_empty_file(server, path):
 
 def test_a_wrong_checksum_keeps_nothing(server, path):
     with pytest.raises(
-        DownloadError, match=rf"sent 3,000,000 bytes whose md5 is {MD5}; expected 00ff.*may have changed"
+        DownloadError, match=rf"sent 3,000,000 bytes whose sha256 is {SHA256}; expected 0000.*may have changed"
     ):
-        download(server.url, path, md5="00ff", progress=False)
+        download(server.url, path, sha256="0" * 64, progress=False)
     assert list(path.parent.iterdir()) == []
 
 
@@ -337,7 +383,7 @@ def test_a_file_of_just_as_many_bytes_as_it_may_have(server, path):
 
 
 def test_fetch_takes_no_more_than_the_archive_has(server, tmp_path, monkeypatch):
-    local = archives_module.Archive(server.url, MD5, len(CONTENT) - 1)
+    local = archives_module.Archive(server.url, SHA256, len(CONTENT) - 1)
     monkeypatch.setitem(archives_module.ARCHIVES, "cifar10", local)
     with pytest.raises(DownloadError, match=r"sends more than 2,999,999 bytes"):
         fetch("cifar10", tmp_path, progress=False)
@@ -386,6 +432,44 @@ def test_what_lies_in_the_place_of_the_file_must_be_a_file(server, path, tmp_pat
     assert victim.read_text() == "mine"
 
 
+# Encryption and redirections.
+
+
+def test_a_file_comes_over_https(safe_server, trusted, path):
+    download(safe_server.url, path, sha256=SHA256, progress=False)
+    assert_complete(path)
+
+
+def test_a_server_whose_certificate_is_not_trusted_is_not_asked(safe_server, path):
+    with pytest.raises(DownloadError, match=r"https://.*certificate verify failed"):
+        download(safe_server.url, path, sha256=SHA256, progress=False, attempts=1)
+    assert safe_server.requests == []
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_redirection_from_https_to_http_is_refused_before_anything_is_asked_for(safe_server, trusted, server, path):
+    safe_server.redirect = server.url
+    with pytest.raises(DownloadError, match=rf"{safe_server.url}: the server redirects to {server.url}, .*refused"):
+        download(safe_server.url, path, sha256=SHA256, progress=False)
+    assert len(safe_server.requests) == 1
+    assert server.requests == []
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_redirection_from_http_to_https_is_followed(safe_server, trusted, server, path):
+    server.redirect = safe_server.url
+    download(server.url, path, sha256=SHA256, progress=False)
+    assert_complete(path)
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1/x", "file:///etc/passwd", "gopher://127.0.0.1/x"])
+def test_a_redirection_to_another_protocol_is_refused(address, server, path):
+    server.redirect = address
+    with pytest.raises(DownloadError, match=r"refused|redirection error|not allowed"):
+        download(server.url, path, sha256=SHA256, progress=False)
+    assert len(server.requests) == 1
+
+
 def test_progress_is_shown(server, path, capsys):
     download(server.url, path, sha256=SHA256)
     output = capsys.readouterr().out
@@ -394,27 +478,28 @@ def test_progress_is_shown(server, path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("url", "checksums", "message"),
+    ("url", "checksum", "message"),
     [
-        ("file:///etc/passwd", {"md5": MD5}, r"url must start with http:// or https://; got 'file:///etc/passwd'"),
-        ("http://x/y", {}, r"expected exactly one of sha256 and md5; got sha256=None, md5=None"),
-        ("http://x/y", {"md5": MD5, "sha256": SHA256}, r"expected exactly one of sha256 and md5"),
+        ("file:///etc/passwd", SHA256, r"url must start with http:// or https://; got 'file:///etc/passwd'"),
+        ("http://x/y", "00ff", r"sha256 must have 64 hexadecimal digits; got '00ff'"),
+        ("http://x/y", SHA256[:-1] + "x", r"sha256 must have 64 hexadecimal digits"),
     ],
 )
-def test_bad_values_are_named(url, checksums, message, path):
+def test_bad_values_are_named(url, checksum, message, path):
     with pytest.raises(ValueError, match=message):
-        download(url, path, **checksums)
+        download(url, path, sha256=checksum)
 
 
 # The public archives.
 
 
 def test_the_public_archives():
-    assert {name: archive.md5 for name, archive in ARCHIVES.items()} == {
-        "cifar10": "c58f30108f718f92721af3b95e74349a",
-        "cifar100": "eb9058c3a382ffc7106e4002c42a8d85",
-        "tiny_imagenet": "90528d7ca1a48142e341f4ef8d21d0de",
+    assert {name: archive.sha256 for name, archive in ARCHIVES.items()} == {
+        "cifar10": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        "cifar100": "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        "tiny_imagenet": "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
     }
+    assert all(archive.url.startswith("https://") for archive in ARCHIVES.values())
     assert [archive.file for archive in ARCHIVES.values()] == [
         "cifar-10-python.tar.gz",
         "cifar-100-python.tar.gz",
@@ -423,7 +508,7 @@ def test_the_public_archives():
 
 
 def test_fetch_puts_an_archive_where_load_looks(server, tmp_path, monkeypatch):
-    local = archives_module.Archive(server.url.replace("file.bin", "cifar-10-python.tar.gz"), MD5, len(CONTENT))
+    local = archives_module.Archive(server.url.replace("file.bin", "cifar-10-python.tar.gz"), SHA256, len(CONTENT))
     monkeypatch.setitem(archives_module.ARCHIVES, "cifar10", local)
     assert fetch("cifar10", tmp_path / "data", progress=False) == tmp_path / "data/cifar-10-python.tar.gz"
     assert (tmp_path / "data/cifar-10-python.tar.gz").read_bytes() == CONTENT

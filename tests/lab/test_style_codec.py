@@ -206,5 +206,5 @@ def test_crops_come_from_the_pictures() -> None:
 def test_a_description_with_wrong_values() -> None:
     with pytest.raises(ValueError, match="resampling is 'pool' or 'fold', not 'stride'"):
         Family.from_json(FAMILY.to_json().replace('"fold"', '"stride"'))
-    with pytest.raises(ValueError, match="shifts is a whole number from 1, not 0"):
+    with pytest.raises(ValueError, match="shifts is a whole number from 1 to 64, not 0"):
         Family.from_json(FAMILY.to_json().replace('"shifts": 4', '"shifts": 0'))

@@ -5,6 +5,8 @@ import io
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -43,6 +45,11 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def holder(folder: Path) -> int:
+    """The process that has, or had, the folder of a run."""
+    return int((folder / "lock").read_text().split()[0])
 
 
 # The grid -------------------------------------------------------------------------------------------------------------
@@ -188,7 +195,7 @@ def test_a_run_that_dies_is_named_and_the_others_go_on(tmp_path):
 
     def kill():
         wait_for(lambda: len(list(folder.glob("step-*.pt"))) == 2, "the run never began")
-        os.kill(int((folder / "lock").read_text()), signal.SIGKILL)
+        os.kill(holder(folder), signal.SIGKILL)
 
     with meanwhile(kill), pytest.raises(SweepError, match=r"2 of the runs in .* ended without a result") as caught:
         sweep([missing, victim, bystander], tmp_path, jobs=1, progress=False)
@@ -215,12 +222,68 @@ def test_ctrl_c_saves_the_run_at_work_in_the_middle_of_an_epoch(tmp_path, monkey
     expected = f"interrupted with 0 of 1 runs done; the others are saved in {tmp_path}. Start the sweep again to go on"
     with meanwhile(interrupt), pytest.raises(KeyboardInterrupt, match=expected):
         sweep([config], tmp_path, progress=False)
-    worker = int((folder / "lock").read_text())
+    worker = holder(folder)
     assert worker != os.getpid()
     assert not alive(worker)
     assert not (folder / "result.json").exists()
     (saved,) = folder.glob("step-*.pt")
     assert 0 < torch.load(saved, weights_only=True)["step"] < 1000
+
+
+# Two sweeps in one folder ---------------------------------------------------------------------------------------------
+
+SWEEP = """
+import sys
+from eigengrad.lab.sweeps import sweep
+from eigengrad.lab.training import Config
+configs = [Config.from_dict(fields) for fields in {fields!r}]
+results = sweep(configs, sys.argv[1], jobs=1, threads=1)
+assert [result.outcome for result in results] == ["succeeded"] * len(configs)
+"""
+
+
+def start_sweep(configs, folder: Path) -> subprocess.Popen:
+    code = SWEEP.format(fields=[config.to_dict() for config in configs])
+    command = [sys.executable, "-c", code, str(folder)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_two_sweeps_in_one_folder_share_the_runs_and_both_end_well(tmp_path):
+    """The second one begins while the first is at its first run, which is long, and does the others."""
+    configs = [SMALL.replace(subset=None, epochs=50), SMALL.replace(seed=1), SMALL.replace(seed=2)]
+    first = start_sweep(configs, tmp_path)
+    wait_for(lambda: list(tmp_path.glob("*/step-*.pt")), "the first sweep never began")
+    at_work = next(tmp_path.glob("*/step-*.pt")).parent
+    second = start_sweep(configs, tmp_path)
+    outputs = [process.communicate(timeout=300)[1] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), outputs
+    assert f"{at_work.name}  is being done by process {holder(at_work)} on " in outputs[1]
+    assert len(marks(tmp_path)) == 3
+    assert "2 of 3 runs are already done" not in outputs[1]
+    assert all(f"  {config.key()}  best error" in outputs[1] for config in configs), outputs
+
+
+def test_a_run_of_a_sweep_that_is_killed_goes_on_in_the_other_one(tmp_path):
+    config = SMALL.replace(subset=None, epochs=60)
+    first = start_sweep([config], tmp_path)
+    folder = tmp_path / config.key()
+    wait_for(lambda: list(folder.glob("step-*.pt")), "the first sweep never began")
+    second = start_sweep([config], tmp_path)
+    log = []
+    thread = threading.Thread(target=lambda: log.extend(second.stderr))
+    thread.start()
+    wait_for(lambda: any("is being done by" in line for line in log) or second.poll() is not None, "it never waited")
+    assert second.poll() is None, log
+    worker = holder(folder)
+    first.kill()
+    os.kill(worker, signal.SIGKILL)
+    first.wait()
+    assert second.wait(timeout=300) == 0, log
+    thread.join()
+    assert holder(folder) != worker
+    assert Result.load(folder).succeeded
+    first.stderr.close()
+    second.stderr.close()
 
 
 @pytest.mark.slow
@@ -231,7 +294,7 @@ def test_a_worker_saves_its_run_and_ends_when_its_parent_is_killed(tmp_path):
     parent.start()
     folder = tmp_path / ENDLESS.key()
     wait_for(lambda: list(folder.glob("step-*.pt")), "the run never began")
-    worker = int((folder / "lock").read_text())
+    worker = holder(folder)
     assert worker != parent.pid
     parent.kill()
     parent.join()
@@ -298,13 +361,15 @@ def test_the_board_shows_the_runs_at_work_and_a_line_for_each_that_ended(tmp_pat
         for run in runs:
             board.started(run)
         board.progress(runs[0], snapshot(values={"loss": 1.25, "error": 0.4}, samples_per_second=1234.0))
-        board.ended(runs[1], Result(SMALL, "succeeded", best_error=0.125, best_epoch=3, seconds=7.0))
+        change = {"step": 8, "what": "threads", "before": 1, "after": 2}
+        board.ended(runs[1], Result(SMALL, "succeeded", best_error=0.125, best_epoch=3, seconds=7.0, changes=[change]))
         board.ended(runs[2], Result(SMALL, "failed", failure))
 
     for terminal in (False, True):
         shown = show(terminal, act)
         assert "1 of 4 runs are already done" in shown
         assert "2/4  run-1  best error 12.50 % in epoch 3  7 s" in shown
+        assert "run-1  threads was 1 up to step 8 and 2 after it: the last bits differ" in shown
         assert "3/4  run-2  failed: the loss has grown" in shown
         assert ("3 of 4 done (1 failed), 1 at work, about" in shown) == terminal
     for cell in ("run-0", "2/4", "38 %", "1.250", "60.0 %", "1,234"):

@@ -1,5 +1,7 @@
 """Runs that are killed, interrupted, damaged or out of room, and what becomes of them afterwards."""
 
+import errno
+import json
 import multiprocessing
 import os
 import random
@@ -16,7 +18,7 @@ import pytest
 import torch
 
 from eigengrad.lab.files import DamagedFileWarning
-from eigengrad.lab.training import Config, Result, train
+from eigengrad.lab.training import Config, Result, lock, loop, train
 from eigengrad.lab.training.checkpoint import CheckpointError, Checkpoints
 from eigengrad.lab.training.lock import BusyError
 from eigengrad.lab.training.reporter import Silent
@@ -269,12 +271,111 @@ def test_a_folder_in_use_is_refused(processes, tmp_path):
     while newest_step(tmp_path) == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     try:
-        with pytest.raises(BusyError, match=f"{tmp_path} is in use by process {process.pid}"):
+        with pytest.raises(BusyError, match=rf"{tmp_path} is in use by process {process.pid} on \S+ since \d{{4}}-"):
             train(CONFIG.replace(epochs=1000), tmp_path, progress=False)
     finally:
         process.kill()
         process.join()
     stop_at(3, tmp_path, config=CONFIG.replace(epochs=1000))  # a killed process holds nothing
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    """Another process ends, and removes its folder, between our opening its lock and our locking it."""
+    attempts = []
+
+    def try_to_lock(file):
+        attempts.append(file)
+        if len(attempts) == 1:
+            (tmp_path / "lock").unlink()
+        return original(file)
+
+    original = lock._try_to_lock
+    monkeypatch.setattr(lock, "_try_to_lock", try_to_lock)
+    (tmp_path / "kept").touch()
+    with lock.locked(tmp_path):
+        assert len(attempts) == 2
+        assert lock.is_held(tmp_path)
+    assert not lock.is_held(tmp_path)
+
+
+def test_a_lock_that_is_a_link_is_not_written_through(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(victim)
+    with pytest.raises(OSError, match=rf"cannot write {tmp_path}/run/lock: "):
+        train(CONFIG, tmp_path / "run", progress=False)
+    assert victim.read_text() == "mine"
+
+
+def test_a_file_system_without_locks_can_be_used(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with lock.locked(tmp_path):
+        (tmp_path / "kept").touch()
+
+
+# Other conditions -----------------------------------------------------------------------------------------------------
+
+
+class Listener(StopAt):
+    """Also keeps the messages."""
+
+    def __init__(self, step: int = 0) -> None:
+        super().__init__(step)
+        self.messages: list[str] = []
+
+    def message(self, text):
+        self.messages.append(text)
+
+
+def test_going_on_with_another_number_of_threads_is_said_and_recorded(tmp_path):
+    stop_at(7, tmp_path)
+    listener = Listener(3)
+    with pytest.raises(KeyboardInterrupt):
+        train(CONFIG.replace(threads=2), tmp_path, progress=listener)
+    assert any("since step 7 was saved, threads was 1 and is 2: the last bits" in text for text in listener.messages)
+    result = train(CONFIG.replace(threads=1), tmp_path, progress=Listener())
+    expected = [
+        {"step": 7, "what": "threads", "before": 1, "after": 2},
+        {"step": 10, "what": "threads", "before": 2, "after": 1},
+    ]
+    assert result.changes == expected
+    assert json.loads((tmp_path / "result.json").read_text())["changes"] == expected
+    assert result.succeeded
+
+
+def test_going_on_with_other_versions_or_on_another_processor_is_recorded(tmp_path, monkeypatch):
+    stop_at(7, tmp_path)
+    now = loop.conditions()
+    monkeypatch.setattr(loop, "conditions", lambda: {**now, "torch": "9.9", "gpu": "new"})
+    listener = Listener()
+    result = train(CONFIG, tmp_path, progress=listener)
+    assert [(c["what"], c["before"], c["after"]) for c in result.changes] == [
+        ("torch", torch.__version__, "9.9"),
+        ("gpu", now.get("gpu"), "new"),
+    ]
+    assert any(f"torch was {torch.__version__} and is 9.9, gpu was" in text for text in listener.messages)
+
+
+def test_going_on_under_the_same_conditions_is_not_remarked(tmp_path):
+    stop_at(7, tmp_path)
+    listener = Listener()
+    result = train(CONFIG, tmp_path, progress=listener)
+    assert result.changes == []
+    assert not any("last bits" in text for text in listener.messages)
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_conditions_and_goes_on(uninterrupted, tmp_path):
+    stop_at(7, tmp_path)
+    (path,) = tmp_path.glob("step-*.pt")
+    state = torch.load(path, weights_only=True)
+    del state["conditions"], state["changes"]
+    torch.save(state, path)
+    assert train(CONFIG, tmp_path, progress=False).changes == []
+    assert_same(tmp_path, uninterrupted)
 
 
 # Disks ----------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from eigengrad.lab.cli import app
 from eigengrad.lab.style.images import read_picture
 from eigengrad.lab.style.translation.apply import load_painter
 from eigengrad.lab.style.translation.domains import DRAWN
+from eigengrad.lab.tensors import save_tensors
 from eigengrad.lab.training import Config, Result
-from eigengrad.lab.training.checkpoint import save_tensors
 
 RUNNER = CliRunner()
 TINY = (

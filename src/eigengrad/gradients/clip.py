@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import kernels
 from .._arguments import require_positive
 from .rule import PairRule
 from .spectrum import pair_gaps
@@ -33,8 +32,8 @@ class Clip(PairRule):
     def __post_init__(self) -> None:
         require_positive("Clip", "threshold", self.threshold)
 
-    def kernel(self) -> tuple[kernels.Rule, float, float]:
-        return kernels.Rule.CLIP, float(self.threshold), 0.0
+    def kernel(self) -> tuple[str, tuple[float, float]]:
+        return "clip", (float(self.threshold), 0.0)
 
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         gaps = pair_gaps(eigenvalues)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import kernels
 from .rule import PairRule
 from .spectrum import pair_gaps
 
@@ -26,8 +25,12 @@ class Exact(PairRule):
     True
     """
 
-    def kernel(self) -> tuple[kernels.Rule, float, float]:
-        return kernels.Rule.EXACT, 0.0, 0.0
+    def kernel(self) -> tuple[str, tuple[float, float]]:
+        return "exact", (0.0, 0.0)
+
+    @property
+    def scale_free(self) -> bool:
+        return True
 
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         gaps = pair_gaps(eigenvalues)

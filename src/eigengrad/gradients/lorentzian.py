@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import kernels
 from .._arguments import require_positive
 from .rule import PairRule
 from .spectrum import pair_gaps, spread
@@ -36,8 +35,12 @@ class Lorentzian(PairRule):
     def __post_init__(self) -> None:
         require_positive("Lorentzian", "broadening", self.broadening)
 
-    def kernel(self) -> tuple[kernels.Rule, float, float]:
-        return kernels.Rule.LORENTZIAN, math.sqrt(self.broadening), 0.0
+    def kernel(self) -> tuple[str, tuple[float, float]]:
+        return "lorentzian", (math.sqrt(self.broadening), 0.0)
+
+    @property
+    def scale_free(self) -> bool:
+        return True
 
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         gaps = pair_gaps(eigenvalues)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .. import kernels
 from .._arguments import require_positive
 from .rule import PairRule
 from .spectrum import pair_gaps, reciprocal_where, round_off, spread
@@ -38,8 +37,12 @@ class Mask(PairRule):
         if self.rtol is not None:
             require_positive("Mask", "rtol", self.rtol)
 
-    def kernel(self) -> tuple[kernels.Rule, float, float]:
-        return kernels.Rule.MASK, -1.0 if self.rtol is None else float(self.rtol), 0.0
+    def kernel(self) -> tuple[str, tuple[float, float]]:
+        return "mask", (-1.0 if self.rtol is None else float(self.rtol), 0.0)
+
+    @property
+    def scale_free(self) -> bool:
+        return True
 
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         gaps = pair_gaps(eigenvalues)

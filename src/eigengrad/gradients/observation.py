@@ -9,11 +9,11 @@ from torch import Tensor
 
 from .._inputs import is_concrete
 from .._transforms import Batched
-from ..kernels import TOGETHER
 from .removed import is_attributed, warn_incomplete, warn_removed
 from .spectrum import pair_gaps, round_off, spectrum_scale, spread
 
 __all__ = [
+    "TOGETHER",
     "Observer",
     "account",
     "exact_and_removed",
@@ -23,6 +23,9 @@ __all__ = [
     "observe_pass",
     "observers",
 ]
+
+#: The share of the largest entries of Vᴴ gV from which on its Hermitian part is more than chance.
+TOGETHER = 2.0**-10
 
 
 class Observer(Protocol):

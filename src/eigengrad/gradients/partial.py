@@ -27,6 +27,10 @@ class Partial(PairRule):
     rule: PairRule
     k: int
 
+    @property
+    def scale_free(self) -> bool:
+        return self.rule.scale_free
+
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         n = eigenvalues.shape[-1]
         cut = n - self.k if self.k > 0 else -self.k

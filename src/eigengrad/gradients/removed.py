@@ -14,7 +14,16 @@ from torch import Tensor
 
 from ..errors import GradientWarning
 
-__all__ = ["CallSite", "attributed", "call_site", "is_attributed", "warn_at", "warn_incomplete", "warn_removed"]
+__all__ = [
+    "CallSite",
+    "attributed",
+    "call_site",
+    "is_attributed",
+    "warn_at",
+    "warn_incomplete",
+    "warn_out_of_range",
+    "warn_removed",
+]
 
 _PACKAGE = "eigengrad."
 _INSTEAD = {
@@ -82,6 +91,18 @@ def warn_incomplete() -> None:
         "gradient has it",
         "",
     )
+
+
+def warn_out_of_range(dtype: torch.dtype) -> None:
+    """Say that the gradient of the backward pass at work is larger than its type can hold."""
+    if _current.site is None:
+        return
+    message = (
+        f"{_current.function}: a matrix is so small that its gradient is larger than {dtype} can hold; the largest "
+        "number takes its place. Multiply the matrix by a constant, or convert it with .double(). "
+        "warnings.simplefilter('ignore', eigengrad.GradientWarning) silences this."
+    )
+    warn_at(_current.site, message)
 
 
 def _warn(reason: str, more: str) -> None:

@@ -22,7 +22,8 @@ from torch import Tensor
 from .. import kernels
 from .._inputs import detached, forward_mode, matmul
 from .._transforms import no_gradient
-from ..kernels import backward
+from ..kernels.vjp import eigh_vjp
+from .lift import lift, lower
 from .observation import account, observe_pairs, observers
 from .removed import warn_incomplete, warn_removed
 
@@ -49,6 +50,8 @@ class PairRule(GradientRule):
     def __init_subclass__(cls, **options: Any) -> None:
         """See whether the class has a kernel of its own: that of a class whose methods it replaces has another R."""
         super().__init_subclass__(**options)
+        if "reciprocal" in vars(cls) and "scale_free" not in vars(cls):  # it would be the one of another reciprocal
+            cls.scale_free = PairRule.scale_free  # type: ignore[method-assign]
         methods = (c for c in cls.__mro__ if any(callable(v) for k, v in vars(c).items() if not k.startswith("__")))
         cls._kernel_fits = "kernel" in vars(next(methods))
 
@@ -63,8 +66,13 @@ class PairRule(GradientRule):
             Non-negative, symmetric (..., n, n). What stands on the diagonal is not used, but must be finite.
         """
 
-    def kernel(self) -> tuple[kernels.Rule, float, float] | None:
-        """The compiled kernel that fills this rule's R, and its two parameters, if there is one."""
+    @property
+    def scale_free(self) -> bool:
+        """Whether ``reciprocal(c λ)`` is ``reciprocal(λ)/c`` for every c > 0: then tiny matrices may be lifted."""
+        return False
+
+    def kernel(self) -> tuple[str, tuple[float, float]] | None:
+        """The name and the parameters of this rule in compiled kernels, if they know it; see ``kernels.vjp``."""
         return None
 
     def bracket(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor:
@@ -80,18 +88,33 @@ class PairRule(GradientRule):
             if gL is None:
                 return torch.zeros_like(V) if gV is None else no_gradient(V, gV)
             return matmul(V * gL.unsqueeze(-2), V.mH)
+        factor = lift(L) if self.scale_free else None
+        if factor is None:
+            return self._pullback(L, V, gL, gV)
+        return lower(self._pullback(L * factor, V, None if gL is None else gL / factor, gV), factor)
+
+    def _pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
+        """:meth:`pullback` for two or more eigenvalues whose reciprocals the type can hold."""
         kernel = self.kernel() if self._kernel_fits else None
         if kernel is not None and not observers and kernels.usable(V, gL, gV):
-            gA, removed, incomplete = backward.rule_pullback(*kernel, L, V, gL, gV)
-            if removed:
-                warn_removed(self)
-            if incomplete:
-                warn_incomplete()
-            return gA
+            found = eigh_vjp(*kernel, L, V, gL, gV)
+            if found is not None:
+                if found.removed:
+                    warn_removed(self)
+                if found.incomplete:
+                    warn_incomplete()
+                return found.gradient
         Vh = V.mH
         return matmul(matmul(V, self.bracket(L, matmul(Vh, gV), gL)), Vh)
 
     def pushforward(self, L: Tensor, V: Tensor, dA: Tensor) -> tuple[Tensor, Tensor]:
+        factor = lift(L) if self.scale_free and L.shape[-1] > 1 else None
+        if factor is None:
+            return self._pushforward(L, V, dA)
+        dL, dV = self._pushforward(L * factor, V, dA * factor.unsqueeze(-1))
+        return dL / factor, dV
+
+    def _pushforward(self, L: Tensor, V: Tensor, dA: Tensor) -> tuple[Tensor, Tensor]:
         Y = V.mH @ dA @ V
         Y = (Y + Y.mH) * 0.5
         dL = torch.diagonal(Y, dim1=-2, dim2=-1).real.clone()

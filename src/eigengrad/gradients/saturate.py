@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import kernels
 from .._arguments import require_positive
 from .rule import PairRule
 from .spectrum import pair_gaps, spectrum_scale, spread
@@ -43,6 +42,10 @@ class Saturate(PairRule):
     def __post_init__(self) -> None:
         require_positive("Saturate", "rtol", self.rtol)
 
+    @property
+    def scale_free(self) -> bool:
+        return True
+
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         gaps, tau = pair_gaps(eigenvalues), self.width(eigenvalues).unsqueeze(-1)
         if torch.is_grad_enabled():
@@ -55,8 +58,8 @@ class Saturate(PairRule):
         tau = torch.maximum(self.rtol * spread(eigenvalues, scale), limits.eps * scale)
         return tau.clamp(min=limits.tiny)
 
-    def kernel(self) -> tuple[kernels.Rule, float, float]:
-        return kernels.Rule.SATURATE, float(self.rtol), 0.0
+    def kernel(self) -> tuple[str, tuple[float, float]]:
+        return "saturate", (float(self.rtol), 0.0)
 
 
 #: Coefficients of (1 − e^(−x))/x = 1 − x/2 + x²/6 − …, the last one first.

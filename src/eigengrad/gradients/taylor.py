@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import kernels
 from .._arguments import require_integer, require_positive
 from .rule import PairRule
 from .spectrum import round_off
@@ -54,6 +53,10 @@ class Taylor(PairRule):
         if self.eps is not None:
             require_positive("Taylor", "eps", self.eps)
 
+    @property
+    def scale_free(self) -> bool:
+        return self.eps is None
+
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         # The sum is a smooth function of q, so q is all it needs: the gap need not be known accurately.
         p, _ = self.positive(eigenvalues)
@@ -71,8 +74,8 @@ class Taylor(PairRule):
         shifted = torch.where(lowest < -roundoff, (eigenvalues - lowest) + floor, eigenvalues)
         return torch.maximum(shifted, floor), floor
 
-    def kernel(self) -> tuple[kernels.Rule, float, float]:
-        return kernels.Rule.TAYLOR, self.degree + 1.0, -1.0 if self.eps is None else float(self.eps)
+    def kernel(self) -> tuple[str, tuple[float, float]]:
+        return "taylor", (self.degree + 1.0, -1.0 if self.eps is None else float(self.eps))
 
 
 def _geometric_sum(q: Tensor, terms: int) -> Tensor:

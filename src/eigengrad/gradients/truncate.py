@@ -55,6 +55,10 @@ class Truncate(PairRule):
         larger_ones = weight.flip(-1).cumsum(-1).flip(-1) - weight
         return larger_ones < energy * weight.sum(-1, keepdim=True)
 
+    @property
+    def scale_free(self) -> bool:
+        return True
+
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         gaps = pair_gaps(eigenvalues)
         kept = self.kept(eigenvalues)

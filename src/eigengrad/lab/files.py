@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
 import struct
+import time
 import zipfile
 from pathlib import Path
 
 __all__ = ["DamagedFileWarning", "make_folder", "read_regular_file", "require_checksums", "write_atomically"]
 
 TEMPORARY = ".partial"
+
+#: Seconds after which a temporary file in a folder that nobody holds is taken for one of a killed writer.
+ABANDONED = 3600.0
+
+#: What systems answer that cannot open or flush a folder.
+_NO_FOLDER_FLUSH = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM})
 
 
 class DamagedFileWarning(UserWarning):
@@ -28,33 +36,50 @@ def write_atomically(path: Path, content: bytes | memoryview, *, flush: bool = T
         flush: wait for the disk, so that a power cut loses nothing either.
 
     Raises:
-        OSError: names the file and the reason. What stood there before is untouched.
+        OSError: names the file and the reason. What stood there before is untouched, unless the message says that the
+            new file is in its place and only could not be flushed.
+        MemoryError: names the file. What stood there before is untouched.
     """
     # Names end at 255 bytes. Nobody can guess this one, and it must not exist: a link there would be written through.
     temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.{secrets.token_hex(8)}{TEMPORARY}")
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            if flush:
-                file.flush()
-                os.fsync(file.fileno())
+        _write_new(temporary, content, flush=flush)
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise unwritable(path, error) from error
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
+        if isinstance(error, OSError | MemoryError):
+            raise unwritable(path, error) from error
         raise
     if flush:
-        _flush_folder(path.parent)
+        _flush_folder(path)
 
 
-def unwritable(path: Path, error: OSError) -> OSError:
+def _write_new(path: Path, content: bytes | memoryview, *, flush: bool) -> None:
+    """Write a file that must not exist. Only functions of ``os`` are called, so that a test can fail each of them."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags, 0o666)
+    try:
+        left = memoryview(content).cast("B")
+        while len(left):
+            left = left[os.write(handle, left) :]
+        if flush:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def unwritable(path: Path, error: OSError | MemoryError) -> OSError | MemoryError:
     """The same kind of error, with a message that says what was being written and what to do."""
-    reason = error.strerror or str(error)
-    message = f"cannot write {path}: {reason}. What was saved before is intact; make room, or choose another folder"
+    remedy = "" if isinstance(error, MemoryError) else "; make room, or choose another folder"
+    return _explained(error, f"cannot write {path}", f"What was saved before is intact{remedy}")
+
+
+def _explained(error: OSError | MemoryError, problem: str, consequence: str) -> OSError | MemoryError:
+    """An error of the same kind, whose message is the problem, the system's reason, and the consequence."""
+    if isinstance(error, MemoryError):
+        return MemoryError(f"{problem}: {str(error) or 'out of memory'}. {consequence}")
+    message = f"{problem}: {error.strerror or str(error)}. {consequence}"
     return type(error)(error.errno, message) if error.errno is not None else OSError(message)
 
 
@@ -62,10 +87,8 @@ def make_folder(path: Path) -> None:
     """Create a folder and those above it, or say why it cannot be."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        message = f"cannot create the folder {path}: {reason}. Choose one that can be written"
-        raise type(error)(error.errno, message) from error
+    except (OSError, MemoryError) as error:
+        raise _explained(error, f"cannot create the folder {path}", "Choose one that can be written") from error
 
 
 def read_regular_file(path: Path, limit: int) -> bytes:
@@ -101,6 +124,9 @@ def require_checksums(path: Path) -> None:
         raise ValueError("it is not a regular file")
     try:
         if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                if file.read(4) == b"PK\x03\x04":  # what torch takes for a zip
+                    raise ValueError("it is a damaged zip (its end is missing)")
             return
         with zipfile.ZipFile(path) as archive:
             parts = archive.infolist()
@@ -116,17 +142,31 @@ def require_checksums(path: Path) -> None:
         raise ValueError(f"the checksum of its part {damaged} is wrong")
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what killed writers left; only for the one who holds the folder."""
+def remove_partial(folder: Path, *, older_than: float = 0.0) -> None:
+    """Remove what killed writers left in a folder.
+
+    Args:
+        folder: where to look.
+        older_than: seconds since the last change. 0 is only for the one who holds the folder; elsewhere another process
+            may be writing, which takes seconds.
+    """
+    latest = time.time() - older_than
     for leftover in folder.glob(f".*{TEMPORARY}"):
-        leftover.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # removed by another process, or not ours to remove
+            if not older_than or leftover.lstat().st_mtime < latest:
+                leftover.unlink()
 
 
-def _flush_folder(folder: Path) -> None:
-    """Make the move itself survive a power cut, where folders can be flushed (not on Windows)."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+def _flush_folder(path: Path) -> None:
+    """Make the move of a file to its place survive a power cut, where folders can be flushed (not on Windows)."""
+    try:
+        handle = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+    except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno in _NO_FOLDER_FLUSH:
+            return
+        consequence = "The file is whole, but a power cut may lose it"
+        raise _explained(error, f"cannot flush the folder of {path}", consequence) from error

@@ -18,8 +18,6 @@ from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
 
-from .. import kernels
-
 __all__ = ["GivenFunction", "ScalarFunction", "SmoothFunction", "where_tied"]
 
 
@@ -28,8 +26,8 @@ class ScalarFunction(ABC):
 
     #: What the eigenvalues must be: "real", "non-zero", "non-negative" or "positive".
     domain = "real"
-    #: The compiled kernel that knows its divided differences, if there is one.
-    kernel: ClassVar[kernels.Function | None] = None
+    #: Its name in the compiled kernels that know its divided differences, if there are any; see ``kernels.vjp``.
+    kernel: ClassVar[str | None] = None
 
     @abstractmethod
     def value(self, x: Tensor) -> Tensor:

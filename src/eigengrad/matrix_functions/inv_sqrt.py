@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..gradients import GradientRule
 from .divided_differences import ScalarFunction
 from .spectral import apply_checked, directional, spectral
@@ -21,7 +20,7 @@ class InvSqrt(ScalarFunction):
     """1/√x: f[x, y] = −1/(p q (p + q)) with p = √x, q = √y, with no subtraction at all."""
 
     domain = "positive"
-    kernel = kernels.Function.INV_SQRT
+    kernel = "inv_sqrt"
 
     def value(self, x: Tensor) -> Tensor:
         return torch.rsqrt(x)

@@ -40,7 +40,7 @@ from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
 from ..gradients.spectrum import round_off
-from ..kernels import backward
+from ..kernels.vjp import function_vjp
 from .divided_differences import ScalarFunction
 from .hermitian import require_hermitian
 
@@ -177,7 +177,7 @@ def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
 def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     """D(A, E) of the symmetric part of E, as a function of A and E."""
     if f.kernel is not None and kernels.usable(E):  # a plain backward pass
-        D = backward.function_pullback(f.kernel, L, V, E)
+        D = function_vjp(f.kernel, L, V, E)
         if D is not None:
             return D
     E = (E + E.mH) * 0.5

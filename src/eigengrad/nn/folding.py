@@ -1,21 +1,19 @@
 """From the moments of two maps to the matrix and the offset that recolour one of them, and back: T (x − μ) + t.
 
 Any differentiable function of the moments will do, and is recorded as a small graph. The roots of
-:func:`.whiten_color.whiten_color` have kernels (:mod:`eigengrad.kernels.coloring`), which also leave torch's threads
-asleep: those stay awake for milliseconds after each product, on the cores that the next pass needs.
+:func:`.whiten_color.whiten_color` have kernels (:mod:`eigengrad.kernels.feature_maps.transfers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..eigh import decompose
-from ..kernels.memory import address, empty_like, readable
+from ..kernels.feature_maps.transfers import Transfers
 from .inner_graph import inner_graph
 
 __all__ = ["Fold", "FoldGradients", "Moments", "fold_by_graph", "fold_by_roots"]
@@ -75,30 +73,20 @@ def fold_by_roots(content: Moments, style: Moments, covariances: Tensor, alpha: 
         eps: ε > 0.
     """
     L, V = decompose("whiten_color, covariances of content and style", covariances, None, None)
-    count, d, _ = covariances.shape
-    dtype = covariances.dtype
-    L, rows = readable(L, dtype, count * d), readable(V.mT, dtype, count * d * d)  # V mostly has this layout
-    S, T = empty_like(covariances), empty_like(content.covariance)
-    contents, strength = T.numel() // (d * d), float(alpha)
-
-    def run(name: str, arguments: Sequence[Any], matrices: int, products: int, module: str = "coloring") -> None:
-        kernel, microseconds = kernels.load(module, name, T.dtype), matrices * products * (1 + 3e-5 * d**3)
-        kernel.launch(arguments, matrices, 1, (d,), microseconds)
-
-    run("roots", (address(L), address(rows), eps, contents, address(S)), count, 1, "matrix_roots")
-    run("transfers", (address(S), strength, count - contents, address(T)), contents, 1)
+    contents, strength = content.covariance.numel() // covariances[0].numel(), float(alpha)
+    pairs = Transfers(L, V, contents, strength, eps)
 
     def gradients(gT: Tensor, gt: Tensor) -> FoldGradients:
-        gT, gM = readable(gT, dtype, T.numel()), empty_like(S)
-        places = address(L), address(rows), eps, strength, contents, address(gM)
-        run("transfer_gradients", (address(gT), address(S), *places), count, 5)
+        gM = pairs.gradients(gT)
         gx, gs = gM[:contents].view_as(content.covariance), gM[contents:].view_as(style.covariance)
         gs_mean = (strength * gt).sum_to_size(style.mean.shape)
         shifts, g_alpha = None if strength == 1 else (1 - strength) * gt, None
         if isinstance(alpha, Tensor) and alpha.requires_grad:
+            S = pairs.S
             change = S[contents:].view_as(style.covariance) @ S[:contents].view_as(content.covariance)
             change.diagonal(dim1=-2, dim2=-1).sub_(1)
             g_alpha = ((gT * change).sum() + (gt * (style.mean - content.mean)).sum()).to(alpha.dtype)
         return FoldGradients(shifts, gx, gs_mean, gs, g_alpha)
 
+    T = pairs.transfers().view_as(content.covariance)
     return Fold(T, torch.lerp(content.mean, style.mean, strength), gradients)

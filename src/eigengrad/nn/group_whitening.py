@@ -12,6 +12,7 @@ compiler is at work, the same is composed from differentiable operations instead
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,11 +26,12 @@ from .._matmul import precise_matmul
 from .._saved import save, saved
 from .._transforms import bare_apply, differentiable_gradients
 from ..eigh import decompose
+from ..kernels import KernelsUnavailableError
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
 from .inner_graph import inner_graph
 from .layout import channels_fast, dense, in_layout_of, with_dense_gradient, with_strides
-from .passes import KernelPasses, passes_over
+from .passes import passes_over
 
 __all__ = ["Whitened", "affine_map", "group_whiten"]
 
@@ -67,7 +69,10 @@ def group_whiten(
             return _composed(x, weight, bias, groups, whitening, process_group)
         statistics: list[Any] = []  # constants, which need not come out of the function as its results
         arguments = (dense(x), weight, bias, groups, whitening, process_group, root_eps, statistics)
-        return Whitened(bare_apply(_GroupWhiten)(*arguments), *statistics)
+        try:
+            return Whitened(bare_apply(_GroupWhiten)(*arguments), *statistics)
+        except KernelsUnavailableError:
+            return _composed(x, weight, bias, groups, whitening, process_group)
 
 
 def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
@@ -131,7 +136,7 @@ class _GroupWhiten(Function):
             column, common, count = merge_moments(column.double(), cov.double(), count, process_group)
             mean, cov = column.flatten().to(mean.dtype), common.to(cov.dtype)
             rounded = mean.to(cov.dtype)
-        if root_eps is not None and isinstance(passes, KernelPasses):
+        if root_eps is not None and passes.knows_roots:
             ctx.L, ctx.V = decompose("whitening, covariance of the features", cov, None, None)
             ctx.S, output = passes.whiten_by_root(points, ctx.L, ctx.V, root_eps, weight, bias, mean)
         elif any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
@@ -155,9 +160,10 @@ class _GroupWhiten(Function):
         if gy is None:
             return (None, None, None, *nothing)
         with full_precision(x):
-            if torch.is_grad_enabled() or forward_mode() or not is_concrete(gy, x, weight, mean):
-                return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
-            return (*_gradients(ctx, with_strides(x, ctx.stride), weight, bias, mean, gy), *nothing)
+            if not (torch.is_grad_enabled() or forward_mode()) and is_concrete(gy, x, weight, mean):
+                with contextlib.suppress(KernelsUnavailableError):
+                    return (*_gradients(ctx, with_strides(x, ctx.stride), weight, bias, mean, gy), *nothing)
+            return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
 
 
 def _of_type(a: Tensor, b: Tensor) -> Tensor:

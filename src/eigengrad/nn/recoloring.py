@@ -8,6 +8,7 @@ from two differentiable functions of maps (:mod:`.point_moments`).
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +22,10 @@ from .._matmul import precise_matmul
 from .._saved import save, saved
 from .._transforms import bare_apply, differentiable_gradients
 from ..errors import LinAlgError
+from ..kernels import KernelsUnavailableError
 from .folding import Fold, fold_by_graph, fold_by_roots
 from .layout import channels_fast, dense, in_layout_of, with_strides
-from .passes import KernelPasses, passes_over
+from .passes import passes_over
 from .point_moments import statistics
 
 __all__ = ["recolor"]
@@ -50,8 +52,9 @@ def recolor(
         root_eps: ε, if ``fold`` is that of :func:`.whiten_color.whiten_color` with exact gradients; None if it is not.
     """
     if _passable(content, style, alpha, per_sample):
-        y: Tensor = bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold, root_eps)
-        return y
+        with contextlib.suppress(KernelsUnavailableError):
+            y: Tensor = bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold, root_eps)
+            return y
     return _composed(content, style, alpha, groups, per_sample, fold)
 
 
@@ -111,12 +114,8 @@ class _Moments:
         self.passes = passes_over(self.points, self.matrices)
 
     def take(self, covariance: Tensor | None = None) -> None:
-        """Pass over the map; the covariance comes to a place that is given, if kernels do it."""
-        if isinstance(self.passes, KernelPasses):
-            found = self.passes.statistics(self.points, covariance)
-        else:
-            found = self.passes.statistics(self.points)
-        self.centre, mean, covariance = found
+        """Pass over the map; the covariance comes to a place that is given."""
+        self.centre, mean, covariance = self.passes.statistics(self.points, covariance)
         self.mean = mean.view(self.own, self.groups, self.d, 1)
         self.covariance = covariance.view(self.own, self.groups, self.d, self.d)
 
@@ -140,7 +139,7 @@ def _folded(
     x: _Moments, s: _Moments, alpha: float | Tensor, fold: Callable[..., Any], root_eps: float | None, wanted: bool
 ) -> Fold:
     """Take the moments, and fold them in the quickest way there is."""
-    by_kernels = isinstance(x.passes, KernelPasses) and isinstance(s.passes, KernelPasses)
+    by_kernels = x.passes.knows_roots and s.passes.knows_roots
     several = isinstance(alpha, Tensor) and alpha.ndim > 0
     if not by_kernels or not root_eps or several:
         x.take()
@@ -184,10 +183,10 @@ class _Recolor(Function):
     def backward(ctx: Any, gy: Tensor) -> Any:
         content, style, *alpha = saved(ctx)
         with full_precision(content):
-            if torch.is_grad_enabled() or forward_mode() or not is_concrete(gy):
-                found = _recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy)
-            else:
-                found = _gradients(ctx, content, style, gy)
+            if not (torch.is_grad_enabled() or forward_mode()) and is_concrete(gy):
+                with contextlib.suppress(KernelsUnavailableError):
+                    return (*_gradients(ctx, content, style, gy), None, None, None, None)
+            found = _recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy)
             return (*found, None, None, None, None)
 
 

@@ -16,7 +16,7 @@ class Archive:
     """A file that its authors publish."""
 
     url: str
-    md5: str
+    sha256: str
     size: int
 
     @property
@@ -33,16 +33,23 @@ class Archive:
         )
 
 
-#: By the name of the data set.
+#: By the name of the data set. The authors publish MD5 sums, which can be forged. These SHA-256 sums are those that
+#: Keras has for CIFAR, and that independent copies of the archive of Tiny ImageNet, of the same size, agree on.
 ARCHIVES: dict[str, Archive] = {
     "cifar10": Archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        170_498_071,
     ),
     "cifar100": Archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        169_001_437,
     ),
     "tiny_imagenet": Archive(
-        "http://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043
+        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+        248_100_043,
     ),
 }
 
@@ -64,4 +71,4 @@ def fetch(name: str, root: Path | str, *, progress: bool = True) -> Path:
         raise unknown_choice("name", name, ARCHIVES)
     archive = ARCHIVES[name]
     path = Path(root) / archive.file
-    return download(archive.url, path, md5=archive.md5, limit=archive.size, progress=progress)
+    return download(archive.url, path, sha256=archive.sha256, limit=archive.size, progress=progress)

@@ -8,6 +8,7 @@ import os
 import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -36,8 +37,7 @@ def download(
     url: str,
     path: Path | str,
     *,
-    sha256: str | None = None,
-    md5: str | None = None,
+    sha256: str,
     limit: int = _LIMIT,
     progress: bool = True,
     attempts: int = 5,
@@ -49,9 +49,9 @@ def download(
     starts again where the server cannot continue. A file that is there already is checked and not downloaded.
 
     Args:
-        url: http or https.
+        url: http or https. A redirection from https to anything else is refused.
         path: where to put the file; its folder is made if it does not exist.
-        sha256, md5: the checksum; exactly one of the two.
+        sha256: the checksum, as 64 hexadecimal digits.
         limit: bytes that the file may have at most; a server that sends more is not listened to any longer.
         progress: show a bar.
         attempts: how often to try in a row without a single byte coming; the pause between doubles, from half a second.
@@ -62,17 +62,16 @@ def download(
     """
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"download: url must start with http:// or https://; got {url!r}")
-    if (sha256 is None) == (md5 is None):
-        raise ValueError(f"download: expected exactly one of sha256 and md5; got sha256={sha256!r}, md5={md5!r}")
-    algorithm, expected = ("md5", md5) if sha256 is None else ("sha256", sha256)
-    assert expected is not None
+    if not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"download: sha256 must have 64 hexadecimal digits; got {sha256!r}")
+    expected = sha256.lower()
     path = Path(path)
     if path.exists():
         _require_regular(path)
-        found = _digest(path, algorithm)
-        if found != expected.lower():
+        found = _digest(path)
+        if found != expected:
             raise DownloadError(
-                f"{path}: is there already, but its {algorithm} is {found}; expected {expected}. "
+                f"{path}: is there already, but its sha256 is {found}; expected {expected}. "
                 "Delete it to download it again."
             )
         return path
@@ -83,20 +82,43 @@ def download(
     with _Bar(path.name) if progress else nullcontext() as bar:
         continued = part.exists() and part.stat().st_size > 0
         _transfer(url, part, limit, attempts, timeout, bar)
-        if continued and _digest(part, algorithm) != expected.lower():
+        if continued and _digest(part) != expected:
             # The beginning may be of another version of the file, or of another file.
             part.unlink()
             _transfer(url, part, limit, attempts, timeout, bar)
-    found = _digest(part, algorithm)
-    if found != expected.lower():
+    found = _digest(part)
+    if found != expected:
         size = part.stat().st_size
         part.unlink()
         raise DownloadError(
-            f"{url}: sent {size:,} bytes whose {algorithm} is {found}; expected {expected}. "
+            f"{url}: sent {size:,} bytes whose sha256 is {found}; expected {expected}. "
             "Nothing was kept; the file at this address may have changed."
         )
     os.replace(part, path)
     return path
+
+
+class _Redirections(urllib.request.HTTPRedirectHandler):
+    """Redirections that keep the connection at least as safe as it was."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request to the new address.
+
+        Raises:
+            DownloadError: if it is not https although the old one was, or neither http nor https.
+        """
+        allowed = ("https",) if req.type == "https" else ("https", "http")
+        if urllib.parse.urlsplit(newurl).scheme.lower() not in allowed:
+            raise DownloadError(
+                f"{req.full_url}: the server redirects to {newurl[:200]}, which is refused; expected {allowed[0]}://"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+#: Certificates are verified, as Python does by default; proxies are those of the environment.
+_OPENER = urllib.request.build_opener(_Redirections)
 
 
 class _Bar(AbstractContextManager["_Bar"]):
@@ -153,7 +175,7 @@ def _receive(url: str, part: Path, have: int, limit: int, timeout: float, bar: _
     if have:
         headers["Range"] = f"bytes={have}-"
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as answer:
+        with _OPENER.open(urllib.request.Request(url, headers=headers), timeout=timeout) as answer:
             start = _start(answer, have)
             length = answer.headers.get("Content-Length", "")
             # One that is no number says nothing; the checksum will tell if all has come.
@@ -235,6 +257,6 @@ def _named(part: Path) -> Iterator[None]:
         raise DownloadError(f"{part}: {problem}. Make room on the disk, or choose another folder.") from error
 
 
-def _digest(path: Path, algorithm: str) -> str:
+def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

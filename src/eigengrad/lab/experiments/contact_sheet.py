@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..files import make_folder, write_atomically
 from ..report import figures
 
 __all__ = ["contact_sheet"]
@@ -48,10 +49,12 @@ def contact_sheet(rows: Mapping[str, Tensor | None], folder: Path, name: str) ->
                 axis.imshow(image, interpolation="nearest", extent=(left, left + size - _GAP, size, _GAP))
             axis.set_xlim(0, columns * size)
             axis.set_ylim(size, 0)
-        folder.mkdir(parents=True, exist_ok=True)
         pixels = io.BytesIO()
         figure.savefig(pixels, format="png", dpi=100, facecolor="white")
         plt.close(figure)
+    packed = io.BytesIO()
     with Image.open(pixels) as image:
-        image.convert("RGB").save(folder / f"{name}.png", optimize=True)
+        image.convert("RGB").save(packed, "PNG", optimize=True)
+    make_folder(folder)
+    write_atomically(folder / f"{name}.png", packed.getbuffer())
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 import eigengrad
 
 from ...nn.functional import color_transfer
+from ..files import make_folder, write_atomically
 from ..report import Finding, Outcome, Table, figures
 from ..report.outcome import Figure
 from ..report.tables import Cell
@@ -186,9 +188,11 @@ def _draw_photographs(folder: Path, china: Tensor, flower: Tensor) -> str:
             axis.set(xticks=[], yticks=[], title=title, xlabel=formula)
             for spine in axis.spines.values():
                 spine.set_visible(False)
-        folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(folder / "fig2_colours.png", dpi=100, facecolor="white")
+        pixels = io.BytesIO()
+        figure.savefig(pixels, format="png", dpi=100, facecolor="white")
         plt.close(figure)
+    make_folder(folder)
+    write_atomically(folder / "fig2_colours.png", pixels.getbuffer())
     return "fig2_colours"
 
 

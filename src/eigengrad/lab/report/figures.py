@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import make_folder, write_atomically
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -67,11 +69,14 @@ def save(figure: Figure, directory: Path, name: str) -> str:
     import matplotlib.pyplot as plt
     from PIL import Image
 
-    directory.mkdir(parents=True, exist_ok=True)
-    figure.savefig(directory / f"{name}.svg", dpi=120, facecolor="white", metadata={"Date": None})
-    pixels = io.BytesIO()
+    make_folder(directory)
+    drawing, pixels = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawing, format="svg", dpi=120, facecolor="white", metadata={"Date": None})
     figure.savefig(pixels, format="png", dpi=130, facecolor="white")
     plt.close(figure)
+    packed = io.BytesIO()
     with Image.open(pixels) as image:  # 256 colours are enough for a drawing, and a third of the file
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(directory / f"{name}.png", optimize=True)
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+    write_atomically(directory / f"{name}.svg", drawing.getbuffer())
+    write_atomically(directory / f"{name}.png", packed.getbuffer())
     return name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ..files import make_folder, read_regular_file, write_atomically
+from ..files import ABANDONED, make_folder, read_regular_file, remove_partial, write_atomically
+from ..json_fields import require_kind, require_number, require_strings
 from .tables import Table, conditions_text, require_file_name
 
 __all__ = ["VERDICTS", "Figure", "Finding", "Outcome", "machine"]
@@ -85,6 +85,7 @@ class Outcome:
     def write(self, directory: Path) -> Path:
         """Write ``outcome.json``, ``README.md`` and a CSV a table into ``directory``; return the README."""
         make_folder(directory)
+        remove_partial(directory, older_than=ABANDONED)
         for table in self.tables:
             write_atomically(directory / f"{table.name}.csv", table.csv().encode())
         readme = directory / "README.md"
@@ -159,48 +160,32 @@ def _require_types(data: Any) -> None:
         ValueError: names the field.
         KeyError: names one that is missing.
     """
-    _require("the whole", data, dict)
+    require_kind("the whole", data, dict)
     for name in ("experiment", "title", "scale", "paper", "day"):
-        _require(name, data[name], str)
-    _require("seconds", data["seconds"], int, float)
-    if not math.isfinite(data["seconds"]):
-        raise ValueError(f"seconds: got {data['seconds']}; expected a finite number")
+        require_kind(name, data[name], str)
+    require_number("seconds", data["seconds"])
     for name in ("conditions", "about"):
-        _require_strings(name, data[name])
+        require_strings(name, data[name])
     for name in ("tables", "figures", "findings", "notes"):
-        _require(name, data[name], list)
+        require_kind(name, data[name], list)
     for note in data["notes"]:
-        _require("notes", note, str)
+        require_kind("notes", note, str)
     for name in ("figures", "findings"):
         for entry in data[name]:
-            _require_strings(name, entry)
+            require_strings(name, entry)
     for table in data["tables"]:
-        _require("tables", table, dict)
+        require_kind("tables", table, dict)
         for name in ("name", "title", "note"):
-            _require(f"tables: {name}", table[name], str)
-        _require_strings("tables: conditions", table["conditions"])
-        _require("tables: columns", table["columns"], list)
+            require_kind(f"tables: {name}", table[name], str)
+        require_strings("tables: conditions", table["conditions"])
+        require_kind("tables: columns", table["columns"], list)
         for column in table["columns"]:
-            _require("tables: columns", column, str)
-        _require("tables: rows", table["rows"], list)
+            require_kind("tables: columns", column, str)
+        require_kind("tables: rows", table["rows"], list)
         for row in table["rows"]:
-            _require("tables: rows", row, list)
+            require_kind("tables: rows", row, list)
             for cell in row:
-                _require("tables: rows", cell, str, int, float, type(None))
-
-
-def _require(name: str, value: object, *kinds: type) -> None:
-    if not isinstance(value, kinds):
-        expected = " or ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"{name}: got a {type(value).__name__}; expected {expected}")
-
-
-def _require_strings(name: str, value: object) -> None:
-    """A dictionary of strings."""
-    _require(name, value, dict)
-    assert isinstance(value, dict)
-    for entry in value.values():
-        _require(name, entry, str)
+                require_kind("tables: rows", cell, str, int, float, type(None))
 
 
 def machine() -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from ..files import make_folder, read_regular_file, write_atomically
+from ..files import ABANDONED, make_folder, read_regular_file, remove_partial, write_atomically
 from .outcome import VERDICTS, Outcome
 from .tables import cell_text, conditions_text
 
@@ -45,6 +45,7 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
             damaged.append(str(error))
     page = results / "report" / "index.html"
     make_folder(page.parent)
+    remove_partial(page.parent, older_than=ABANDONED)
     # JSON can hold halves of characters (lone surrogates), which no file can.
     write_atomically(page, _document(outcomes, damaged).encode(errors="replace"))
     return page

@@ -15,7 +15,12 @@ from typing import Literal, cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Chain", "Codec", "Family", "Level", "Step"]
+from ..report.tables import require_file_name
+
+__all__ = ["Chain", "Codec", "Family", "Level", "Step", "filled"]
+
+#: Levels of a family, convolutions between two changes of the resolution, and positions of the grid.
+_MOST_LEVELS, _MOST_IN_A_BLOCK, _MOST_SHIFTS = 9, 64, 64
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Family:
         """
         try:
             entries = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # the second for brackets in brackets
             raise ValueError(f"it is not JSON: {error}") from error
         known = {field.name for field in fields(cls)}
         if not isinstance(entries, dict):
@@ -79,16 +84,21 @@ class Family:
         if unknown := set(entries) - known:
             raise ValueError(f"unknown entries {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
         try:
-            family = cls(**{**entries, "blocks": tuple(int(count) for count in entries["blocks"])})
-            for text in (family.encoder, family.decoder, family.encoder_prefix, family.decoder_prefix):
-                text.format(level=1)
-            family.names.format(block=1, index=1)
+            family = cls(**{**entries, "blocks": tuple(entries["blocks"])})
+            _require_sizes(family)
+            for name in ("name", "encoder", "decoder", "encoder_prefix", "decoder_prefix", "names"):
+                if not isinstance(getattr(family, name), str):
+                    raise ValueError(f"{name} is a string, not {getattr(family, name)!r:.80}")
+                if name != "name" and set("{}") & set(filled(getattr(family, name), level=1, block=1, index=1)):
+                    raise ValueError(f"{name} has braces around something else than level, block and index")
+            for name in (family.encoder, family.decoder):
+                require_file_name("Family", name)
+            if not isinstance(family.color, str | None):
+                raise ValueError(f"color is a string or null, not {family.color!r:.80}")
             if not isinstance(family.rectified_output, bool):
                 raise ValueError(f"rectified_output is true or false, not {family.rectified_output!r}")
             if family.resampling not in ("pool", "fold"):
                 raise ValueError(f"resampling is 'pool' or 'fold', not {family.resampling!r}")
-            if not isinstance(family.shifts, int) or family.shifts < 1:
-                raise ValueError(f"shifts is a whole number from 1, not {family.shifts!r}")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ValueError(
                 f"it must have name, blocks, encoder and decoder, as in its documentation: {error}"
@@ -126,7 +136,7 @@ class Family:
     def parameter_names(self, part: Literal["encoder", "decoder"], level: int) -> dict[str, str]:
         """What the file calls each convolution: from our name to the file's, without ``.weight`` or ``.bias``."""
         steps = list(self.encoder_steps(level) if part == "encoder" else self.decoder_steps(level))
-        prefix = (self.encoder_prefix if part == "encoder" else self.decoder_prefix).format(level=level)
+        prefix = filled(self.encoder_prefix if part == "encoder" else self.decoder_prefix, level=level)
         names: dict[str, str] = {}
         position = 0
         for step in steps:
@@ -140,9 +150,33 @@ class Family:
                 names[step.name] = f"{prefix}{step.name}"
             else:
                 block, index = step.name[4], step.name[5:]
-                names[step.name] = prefix + self.names.format(block=block, index=index)
+                names[step.name] = prefix + filled(self.names, block=block, index=index)
             position += padded + 1 + int(step.relu)
         return names
+
+
+def filled(pattern: str, **numbers: int | str) -> str:
+    """A pattern of a description with its ``{level}``, ``{block}`` and ``{index}`` put in.
+
+    It is not ``str.format``, by which a pattern from a file could ask for attributes and for any width.
+    """
+    for name, number in numbers.items():
+        pattern = pattern.replace(f"{{{name}}}", str(number))
+    return pattern
+
+
+def _require_sizes(family: Family) -> None:
+    """Refuse numbers of levels, convolutions and shifts that no network has.
+
+    Raises:
+        ValueError: names the entry.
+    """
+    counts = family.blocks
+    if not 1 <= len(counts) <= _MOST_LEVELS or not all(type(n) is int and 1 <= n <= _MOST_IN_A_BLOCK for n in counts):
+        expected = f"1 to {_MOST_LEVELS} whole numbers from 1 to {_MOST_IN_A_BLOCK}"
+        raise ValueError(f"blocks is a list of {expected}, not {list(counts)!r:.80}")
+    if type(family.shifts) is not int or not 1 <= family.shifts <= _MOST_SHIFTS:
+        raise ValueError(f"shifts is a whole number from 1 to {_MOST_SHIFTS}, not {family.shifts!r:.80}")
 
 
 class Chain(nn.Module):

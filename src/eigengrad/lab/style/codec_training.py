@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 
 from ..._arguments import require_integer
+from ..files import make_folder, write_atomically
+from ..tensors import save_tensors
 from .codec import Chain, Family
 from .codec_fitting import fit_decoder, fit_encoder
 from .training_pictures import Crops, pictures
@@ -56,9 +58,9 @@ def train_codec(folder: Path, *, seed: int = 0, progress: Callable[[str], None] 
         decoder = Chain(FAMILY.decoder_steps(level), widths(reverse=True))
         fit_decoder(decoder, encoder, sample, generator)
         state |= {f"decoder{level}.{name}": value for name, value in decoder.convolutions.state_dict().items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.save({name: value.half() for name, value in state.items()}, folder / FAMILY.encoder)
-    (folder / DESCRIPTION).write_text(FAMILY.to_json() + "\n")
+    make_folder(folder)
+    save_tensors(folder / FAMILY.encoder, {name: value.half() for name, value in state.items()})
+    write_atomically(folder / DESCRIPTION, f"{FAMILY.to_json()}\n".encode())
 
 
 def widths(*, reverse: bool = False) -> dict[str, tuple[int, int]]:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from PIL import Image, ImageCms, ImageFile, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
-from ..files import make_folder, write_atomically
+from ..files import make_folder, read_regular_file, write_atomically
 
 __all__ = ["Picture", "PictureError", "find_pictures", "read_mask", "read_picture", "refuse_output", "write_picture"]
 
@@ -29,6 +30,13 @@ PNG = (".png",)
 OPAQUE = (".jpg", ".jpeg", ".bmp")
 SUFFIXES = (*PNG, *OPAQUE, ".webp", ".tif", ".tiff")
 READABLE = (*SUFFIXES, ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jfif", ".jp2", ".avif")
+#: What Pillow may read. Others start programs (EPS) or are read by code that few use.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "TGA", "JPEG2000", "AVIF")
+#: Bytes of a file. Pillow refuses more than 179 million pixels, which are 1.4 GB at 16 bits with transparency.
+LARGEST = 2 << 30
+#: A file that declares more pixels than both is made to fill the memory: 8,300 a byte are what PNG can do, of a
+#: drawing in black and white without a line in it.
+MANY_PIXELS, PIXELS_PER_BYTE = 1 << 24, 10_000
 ORIENTATION = 0x0112  # of the EXIF tags
 PART = 1 << 20  # bytes of a PNG that are compressed at once
 
@@ -81,13 +89,18 @@ class Picture:
 
 
 def read_picture(path: Path) -> Picture:
-    """The picture in a file, of any kind Pillow knows: the first frame, turned upright, in sRGB.
+    """The picture in a file, of one of :data:`FORMATS`: the first frame, turned upright, in sRGB.
 
     Raises:
         PictureError: if the file is missing, damaged or no image.
     """
-    with _Naming(path), Image.open(path) as image:
-        picture = _picture(*(_read_16(image) if _is_16(image) else _read_8(image)))
+    with _Naming(path):
+        # From memory: of a file, Python allocates as many bytes as a chunk declares before it reads them.
+        content = read_regular_file(path, LARGEST)
+    with _Naming(path), Image.open(io.BytesIO(content), formats=_formats()) as image:
+        if image.width * image.height > max(MANY_PIXELS, PIXELS_PER_BYTE * len(content)):
+            raise ValueError(f"it declares {image.width} × {image.height} pixels in {len(content):,} bytes")
+        picture = _picture(*(_read_16(image, content) if _is_16(image) else _read_8(image)))
         # Afterwards: for some formats this reads the pixels, at 8 bits.
         orientation = image.getexif().get(ORIENTATION, 1)
     return _upright(picture, orientation)
@@ -171,6 +184,13 @@ def find_pictures(folder: Path) -> list[Path]:
     )
 
 
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those of FORMATS that this Pillow was built with."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
 class _Naming:
     """Whatever goes wrong while a file is read becomes a :class:`PictureError` that names it."""
 
@@ -230,7 +250,7 @@ def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     return image.convert("RGB")
 
 
-def _read_16(image: ImageFile.ImageFile) -> tuple[np.ndarray, np.ndarray | None]:
+def _read_16(image: ImageFile.ImageFile, content: bytes) -> tuple[np.ndarray, np.ndarray | None]:
     """Colours (H, W, 3) and transparency (H, W), of 16 bits.
 
     Pillow keeps one byte of each colour. But PNG stores the high byte first, and its reader for the opposite order
@@ -247,7 +267,7 @@ def _read_16(image: ImageFile.ImageFile) -> tuple[np.ndarray, np.ndarray | None]
         b = np.asarray(image).astype(np.uint16)
         grey, alpha = (b[..., 0] << 8 | b[..., 1], b[..., 2] << 8 | b[..., 3])
         return np.repeat(grey[..., None], 3, axis=2), alpha
-    with Image.open(image.filename) as other:
+    with Image.open(io.BytesIO(content), formats=_formats()) as other:
         other.tile = [other.tile[0]._replace(args=str(tile.args).replace(";16B", ";16L"))]
         low = np.asarray(other)
     levels = np.asarray(image).astype(np.uint16) << 8 | low

@@ -13,13 +13,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..files import require_checksums
-from .codec import Chain, Codec, Family, Level, Step
+from ..files import read_regular_file
+from ..tensors import load_tensors
+from .codec import Chain, Codec, Family, Level, Step, filled
 
 __all__ = ["FAMILIES", "SHIPPED", "WeightsError", "load_codec"]
 
 DESCRIPTION = "codec.json"
 SHIPPED = Path(__file__).parent / "shipped_codec"
+#: Bytes of a description; ours has 300.
+_LARGEST_DESCRIPTION = 1 << 16
 VGG_19 = (2, 2, 4, 4, 4)
 
 FAMILIES = (
@@ -59,7 +62,7 @@ def load_codec(folder: Path = SHIPPED) -> Codec:
     family = _family(folder)
     levels = {}
     for number in range(1, family.depth + 1):
-        paths = {part: folder / getattr(family, part).format(level=number) for part in ("encoder", "decoder")}
+        paths = {part: folder / filled(getattr(family, part), level=number) for part in ("encoder", "decoder")}
         missing = [path for path in paths.values() if not path.exists()]
         if len(missing) == 1 and paths["encoder"] != paths["decoder"]:
             (other,) = set(paths.values()) - set(missing)
@@ -68,7 +71,7 @@ def load_codec(folder: Path = SHIPPED) -> Codec:
             levels[number] = _level(family, number, paths)
     if not levels:
         raise WeightsError(
-            f"{folder}: no weights of the family {family.name!r} here, such as {family.encoder.format(level=1)}"
+            f"{folder}: no weights of the family {family.name!r} here, such as {filled(family.encoder, level=1)}"
         )
     return Codec(family.name, levels)
 
@@ -78,15 +81,17 @@ def _family(folder: Path) -> Family:
     description = folder / DESCRIPTION
     if description.exists():
         try:
-            return Family.from_json(description.read_text())
+            return Family.from_json(read_regular_file(description, _LARGEST_DESCRIPTION).decode())
         except (ValueError, OSError) as error:
             raise WeightsError(f"{description}: {error}") from error
     names = {path.name for path in folder.iterdir()}
     for family in FAMILIES:
         for level in range(1, family.depth + 1):
-            if {family.encoder.format(level=level), family.decoder.format(level=level)} & names:
+            if {filled(family.encoder, level=level), filled(family.decoder, level=level)} & names:
                 return family
-    expected = " or ".join(f"{f.encoder.format(level=1)} and {f.decoder.format(level=1)} ({f.name})" for f in FAMILIES)
+    expected = " or ".join(
+        f"{filled(f.encoder, level=1)} and {filled(f.decoder, level=1)} ({f.name})" for f in FAMILIES
+    )
     raise WeightsError(
         f"{folder}: unknown weights ({', '.join(sorted(names)[:4]) or 'the folder is empty'}). Expected {expected}; "
         f"or a {DESCRIPTION} that describes them"
@@ -116,7 +121,7 @@ def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path
     tensors = _read(path)
     steps = list(family.encoder_steps(level) if part == "encoder" else family.decoder_steps(level))
     names = family.parameter_names(part, level)
-    prefix = (family.encoder_prefix if part == "encoder" else family.decoder_prefix).format(level=level)
+    prefix = filled(family.encoder_prefix if part == "encoder" else family.decoder_prefix, level=level)
     _require_names(path, tensors, names.values(), prefix)
     state: dict[str, Tensor] = {}
     widths: dict[str, tuple[int, int]] = {}
@@ -139,8 +144,7 @@ def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path
 def _read(path: Path) -> dict[str, Tensor]:
     """The tensors of a file."""
     try:
-        require_checksums(path)
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+        state: Any = load_tensors(path, allow_legacy=True)  # the weights of many papers are that old
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightsError(f"{path}: damaged, or no file of weights ({reason})") from error

@@ -38,8 +38,10 @@ def sweep(
     """Carry out runs, each in ``directory/<key>``, and return their results in the order of the configurations.
 
     What has ended is not repeated, what was interrupted goes on where it was, and configurations that differ only in
-    what does not matter to them are one run. A run that fails numerically has a result that says so. A run whose
-    process dies has none: the others go on, and it is tried again the next time.
+    what does not matter to them are one run. A run that another process is at work on, such as another sweep in the
+    same folder, is left to it and its result taken; if that process dies, the run goes on here. A run that fails
+    numerically has a result that says so. A run whose process dies has none: the others go on, and it is tried again
+    the next time.
 
     Args:
         configs: what to run.

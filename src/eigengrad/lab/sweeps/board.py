@@ -59,6 +59,11 @@ class Board:
         """New numbers in a row."""
         self._running[run.key] = snapshot
 
+    def busy(self, run: Run, owner: str) -> None:
+        """The row becomes a line."""
+        self._running.pop(run.key, None)
+        self.say(f"{run.key}  is being done by {owner}; its result will be taken when it is there")
+
     def ended(self, run: Run, result: Result) -> None:
         """The row becomes a line."""
         self._running.pop(run.key, None)
@@ -69,6 +74,10 @@ class Board:
         else:
             outcome = f"best error {100 * (result.best_error or 0):.2f} % in epoch {result.best_epoch}"
         self.say(f"{self.done}/{self.total}  {run.key}  {outcome}  {result.seconds:.0f} s")
+        for change in result.changes:
+            what, before, after = change["what"], change["before"], change["after"]
+            text = f"{what} was {before} up to step {change['step']} and {after} after it"
+            self.say(f"{run.key}  {text}: the last bits differ from those of an uninterrupted run")
 
     def crashed(self, run: Run, reason: str) -> None:
         """The row becomes a line."""

@@ -18,11 +18,15 @@ from typing import Any
 import torch
 
 from ..training.environment import available_cores
-from ..training.reporter import Snapshot
+from ..training.reporter import Pace, Snapshot
+from .elsewhere import Elsewhere
 from .kinds import described
 from .run import LostWorkerError, Run, Watcher
 
 __all__ = ["budget", "run_locally"]
+
+#: Seconds between two looks at the runs that other processes are at work on.
+_LOOK_EVERY = 0.5
 
 #: How long a worker may take to finish its step and save it, in seconds.
 _PATIENCE = 120
@@ -103,7 +107,8 @@ class _Pool:
     """The workers, the runs that wait, and what comes back."""
 
     def __init__(self, runs: Sequence[Run], watcher: Watcher, jobs: int, threads: int, devices: int) -> None:
-        self.waiting, self.watcher = deque(runs), watcher
+        self.waiting, self.watcher, self.elsewhere = deque(runs), watcher, Elsewhere(watcher)
+        self.pace = Pace(_LOOK_EVERY)
         self.jobs, self.threads, self.devices = jobs, threads, devices
         self.log = runs[0].directory.parent / "workers.log"
         self.answers: queue.Queue[Any] = queue.Queue()
@@ -112,9 +117,15 @@ class _Pool:
     def work(self) -> None:
         """Until every run has ended or crashed."""
         try:
-            while self.waiting or any(worker.run for worker in self.workers):
+            while self.waiting or self.elsewhere or any(worker.run for worker in self.workers):
                 self._hire()
-                worker, message = self.answers.get()
+                if self.elsewhere and self.pace.due():
+                    self.waiting += self.elsewhere.collect()
+                    continue
+                try:
+                    worker, message = self.answers.get(timeout=_LOOK_EVERY if self.elsewhere else None)
+                except queue.Empty:
+                    continue
                 if message is None:
                     self._bury(worker)
                 elif message["kind"] == "progress":
@@ -140,6 +151,8 @@ class _Pool:
             result = run.result()
             assert result is not None
             self.watcher.ended(run, result)
+        elif run is not None and message["kind"] == "busy":
+            self.elsewhere.add(run, message["owner"])
         elif run is not None:
             self.watcher.crashed(run, f"{message['reason']} (see {run.directory / 'log.txt'})")
         if self.waiting:

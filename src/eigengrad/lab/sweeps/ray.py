@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,8 +13,10 @@ from typing import Any
 
 from ..files import make_folder
 from ..training import Result
+from ..training.lock import BusyError
 from ..training.reporter import Pace, Silent, Snapshot
 from ..training.result import RESULT_FILE
+from .elsewhere import Elsewhere
 from .kinds import carry_out, described
 from .run import Run, Watcher
 
@@ -64,16 +67,21 @@ class _Cluster:
         self.carry_out = ray.remote(_carry_out).options(num_cpus=threads, num_gpus=gpus)
         self.progress = ray.remote(_Progress).options(num_cpus=0).remote()
         self.working: dict[Any, Run] = {}
+        self.elsewhere = Elsewhere(watcher)
 
     def work(self) -> None:
         """Until every run has ended or crashed."""
         try:
-            while self.waiting or self.working:
+            while self.waiting or self.working or self.elsewhere:
                 while self.waiting and len(self.working) < self.jobs:
                     self._start(self.waiting.popleft())
-                done, _ = self.ray.wait(list(self.working), timeout=_LOOK_EVERY)
-                for reference in done:
-                    self._collect(reference, self.working.pop(reference))
+                if self.working:
+                    done, _ = self.ray.wait(list(self.working), timeout=_LOOK_EVERY)
+                    for reference in done:
+                        self._collect(reference, self.working.pop(reference))
+                if self.elsewhere:
+                    time.sleep(_LOOK_EVERY)
+                    self.waiting += self.elsewhere.collect()
                 self._look()
         except KeyboardInterrupt:
             for reference in self.working:
@@ -90,7 +98,10 @@ class _Cluster:
         try:
             result = Result.from_dict(self.ray.get(reference), type(run.config))
         except self.ray.exceptions.RayTaskError as error:
-            self.watcher.crashed(run, f"{type(error.cause).__name__}: {error.cause}")
+            if isinstance(error.cause, BusyError):
+                self.elsewhere.add(run, error.cause.owner)
+            else:
+                self.watcher.crashed(run, f"{type(error.cause).__name__}: {error.cause}")
         except self.ray.exceptions.RayError as error:
             self.watcher.crashed(run, f"{type(error).__name__}: {str(error).splitlines()[0]}")
         else:

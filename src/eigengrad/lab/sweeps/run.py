@@ -46,6 +46,9 @@ class Watcher(Protocol):
     def progress(self, run: Run, snapshot: Snapshot) -> None:
         """A run is at work."""
 
+    def busy(self, run: Run, owner: str) -> None:
+        """Another process, named in words, is at work on a run; its result will be taken."""
+
     def ended(self, run: Run, result: Result) -> None:
         """A run succeeded or failed; either is a result."""
 

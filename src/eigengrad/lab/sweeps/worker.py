@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import make_folder
+from ..training.lock import BusyError
 from ..training.reporter import Silent, Snapshot
 from .kinds import carry_out
 
@@ -35,6 +36,11 @@ class _Wire(Silent):
     def step(self, snapshot: Snapshot) -> None:
         """Send it on."""
         self._answer(kind="progress", snapshot=asdict(snapshot))
+
+    def message(self, text: str) -> None:
+        """Write it to the log of the run, where standard output goes."""
+        with contextlib.suppress(OSError):  # the disk that the log is on may be full
+            print(text, flush=True)
 
 
 def main() -> None:
@@ -64,11 +70,14 @@ def _carry_out(order: dict[str, Any], answer: Callable[..., None]) -> dict[str, 
     directory = Path(order["directory"])
     try:
         make_folder(directory)
-        log = os.open(directory / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        log = os.open(directory / "log.txt", flags, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
         carry_out(order["run"], directory, _Wire(answer))
+    except BusyError as error:
+        return {"kind": "busy", "owner": error.owner}
     except Exception as error:  # the next run may be luckier
         with contextlib.suppress(OSError):  # what stopped the run may be a full disk, which the log is on as well
             traceback.print_exc()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..files import DamagedFileWarning, require_checksums, write_atomically
+from ..files import DamagedFileWarning
+from ..tensors import load_tensors, save_tensors
 from .settings import Settings
 
-__all__ = ["CheckpointError", "Checkpoints", "require_same", "save_tensors"]
+__all__ = ["CheckpointError", "Checkpoints", "require_same"]
 
 _FORMAT = 1
+
+#: What every state has; see ``state_dict`` of a run.
+_FIELDS = (
+    *("settings", "epoch", "batch", "step", "epoch_seconds", "seconds", "curves", "best", "health"),
+    *("modules", "optimizers", "schedulers", "scaler", "processes"),
+)
 
 
 class CheckpointError(ValueError):
@@ -39,9 +44,10 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.pt"), reverse=True)
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
-        """Write the state after a step, then drop those that are no longer needed."""
+        """Write the state after a step, then drop those that are no longer needed, as far as they can be removed."""
         save_tensors(self.folder / f"step-{step:010d}.pt", {"format": _FORMAT, **state})
-        self._remove(self.paths()[self.kept :])
+        with contextlib.suppress(OSError):  # the state is saved; what is left over is tried again the next time
+            self._remove(self.paths()[self.kept :])
 
     def newest(self) -> dict[str, Any] | None:
         """The newest state that is whole, or ``None`` if there are no files.
@@ -74,18 +80,15 @@ class Checkpoints:
             path.unlink(missing_ok=True)
 
 
-def save_tensors(path: Path, content: Mapping[str, Any]) -> None:
-    """``torch.save``, atomically; through memory, because torch names neither file nor reason when a disk is full."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    write_atomically(path, buffer.getvalue())
-
-
 def _read(path: Path) -> dict[str, Any]:
-    require_checksums(path)
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    state = load_tensors(path)
+    if not isinstance(state, dict):
+        raise ValueError(f"it holds a {type(state).__name__}; expected a dictionary")
     if state.get("format") != _FORMAT:
-        raise ValueError(f"its format is {state.get('format')!r}; expected {_FORMAT}")
+        raise ValueError(f"its format is {str(state.get('format'))[:80]!r}; expected {_FORMAT}")
+    missing = [name for name in _FIELDS if name not in state]
+    if missing or not isinstance(state["settings"], dict):
+        raise ValueError(f"it has no {missing[0] if missing else 'settings'}")
     return state
 
 

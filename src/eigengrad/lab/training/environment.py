@@ -12,12 +12,15 @@ import torch
 
 import eigengrad
 
-__all__ = ["available_cores", "machine", "versions"]
+__all__ = ["available_cores", "conditions", "machine", "versions"]
+
+#: Entries of :func:`machine` that do not change what is computed.
+_WITHOUT_INFLUENCE = ("system", "cores")
 
 
 def versions() -> dict[str, str]:
     """Versions of what computes."""
-    found = {"eigengrad": eigengrad.__version__, "python": platform.python_version(), "torch": torch.__version__}
+    found = {"eigengrad": eigengrad.__version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     for package in ("accelerate", "numba"):
         try:
             found[package] = metadata.version(package)
@@ -37,6 +40,11 @@ def machine() -> dict[str, Any]:
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found
+
+
+def conditions() -> dict[str, Any]:
+    """What the last bits of a training depend on, besides its settings: versions, processor and threads."""
+    return versions() | {name: value for name, value in machine().items() if name not in _WITHOUT_INFLUENCE}
 
 
 def available_cores() -> int:

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import platform
+import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime
+from io import FileIO
 from pathlib import Path
 
 from ..files import unwritable
 
-try:
-    import fcntl
-except ImportError:  # Windows: two runs in one folder are not noticed there
-    fcntl = None  # type: ignore[assignment]
+__all__ = ["BusyError", "is_held", "locked"]
 
-__all__ = ["BusyError", "locked"]
+#: How often to try, and seconds between: :func:`is_held` holds the lock of others for a moment.
+_ATTEMPTS, _PAUSE = 3, 0.05
+
+#: What file systems answer that have no locks. There, two runs in one folder are not noticed.
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+
+#: Where Windows locks a byte: behind the content, which others could not read otherwise.
+_LOCKED_BYTE = 1 << 20
 
 
 class BusyError(OSError):
-    """Another process is at work on the same run."""
+    """Another process is at work on the same run.
 
-    def __init__(self, folder: Path, owner: str) -> None:
-        who = f"process {owner}" if owner else "another process"
-        super().__init__(f"{folder} is in use by {who}; wait for it, stop it, or choose another folder")
+    Attributes:
+        owner: which one, in words.
+    """
+
+    def __init__(self, folder: Path | str, owner: str) -> None:
+        super().__init__(f"{folder} is in use by {owner}; wait for it, stop it, or choose another folder")
+        self.folder, self.owner = str(folder), owner
+
+    def __reduce__(self) -> tuple[type[BusyError], tuple[str, str]]:
+        # As an error of another process it is made anew from these.
+        return type(self), (self.folder, self.owner)
 
 
 @contextlib.contextmanager
@@ -30,22 +48,17 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the folder. The system releases it when the process ends, however it ends.
 
     A folder in which nothing was written, because the run could not begin, is removed.
+
+    Raises:
+        BusyError: another process holds it, which the message names.
+        OSError: the lock cannot be written.
     """
     path = folder / "lock"
-    try:
-        file = path.open("a+b", buffering=0)  # so that what a full disk refuses is not tried again in closing
-    except OSError as error:
-        raise unwritable(path, error) from error
-    with file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise BusyError(folder, file.read().decode().strip()) from None
+    with _hold(path) as file:
         try:
+            file.seek(0)
             file.truncate(0)
-            file.write(str(os.getpid()).encode())
+            file.write(f"{os.getpid()} {platform.node() or '?'} {datetime.now():%Y-%m-%d %H:%M:%S}".encode())
         except OSError as error:
             raise unwritable(path, error) from error
         try:
@@ -55,3 +68,81 @@ def locked(folder: Path) -> Iterator[None]:
                 if os.listdir(folder) == [path.name]:
                     path.unlink()
                     folder.rmdir()
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process holds a folder now."""
+    try:
+        file = _open(folder / "lock", create=False)
+    except OSError:  # it was never held, or is gone
+        return False
+    with file:
+        return not _try_to_lock(file)
+
+
+def _open(path: Path, *, create: bool) -> FileIO:
+    # A link would let somebody else choose the file that is emptied.
+    flags = os.O_RDWR | create * os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    return FileIO(os.open(path, flags, 0o666), "r+")
+
+
+def _hold(path: Path) -> FileIO:
+    """Open the file of a lock, and lock it."""
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            file = _open(path, create=True)
+        except OSError as error:
+            raise unwritable(path, error) from error
+        try:
+            if _try_to_lock(file):
+                # The process that held it may have removed it with its folder after it was opened here.
+                if _is_at(file, path):
+                    return file
+            elif attempts >= _ATTEMPTS:
+                file.seek(0)
+                raise BusyError(path.parent, _owner(file.read(200)))
+            else:
+                time.sleep(_PAUSE)
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _try_to_lock(file: FileIO) -> bool:
+    """Lock a file until it is closed or the process ends; False if another process has it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(_LOCKED_BYTE)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _is_at(file: FileIO, path: Path) -> bool:
+    """Whether the path still leads to an open file."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _owner(content: bytes) -> str:
+    """Who holds a lock, by what is written in it."""
+    process, _, rest = content.decode("utf-8", "replace").strip().partition(" ")
+    host, _, since = rest.partition(" ")
+    if not process:
+        return "another process"
+    return f"process {process}" + (f" on {host}" if host else "") + (f" since {since}" if since else "")

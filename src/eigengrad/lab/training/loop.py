@@ -20,11 +20,13 @@ from torch import Tensor
 
 from ...errors import LinAlgError
 from ..files import make_folder, remove_partial
+from ..tensors import save_tensors
 from . import randomness
-from .checkpoint import Checkpoints, require_same, save_tensors
+from .checkpoint import Checkpoints, require_same
 from .classification import Classification
 from .config import Config
 from .engine import Engine, StopRequested
+from .environment import conditions
 from .health import TrainingFailedError, wide
 from .lock import locked
 from .reporter import Pace, Reporter, Silent, Snapshot, Terminal
@@ -54,7 +56,8 @@ def train(
     The folder gets ``result.json`` (whether the run succeeds or fails), ``best.pt`` and ``last.pt`` (weights:
     ``torch.load(path)["modules"]["model"]``), ``tensorboard/``, and while it runs the checkpoints from which it goes on
     when it is started again. On a CPU a run that was killed any number of times ends with the same weights, bit for
-    bit, as one that was not.
+    bit, as one that was not, if it goes on with as many threads and the same versions; else it says what has changed,
+    and ``result.json`` lists it.
 
     Args:
         config: what to train.
@@ -121,6 +124,8 @@ def _open(settings: Settings, directory: Path, resume: bool) -> Result | dict[st
     if result_file.exists():
         result = Result.load(result_file, type(settings))
         require_same(result_file, settings, result.config.influences())
+        with contextlib.suppress(OSError):  # of a session that was killed before it could remove them
+            checkpoints.clear()
         return replace(result, config=settings)  # the fields that do not matter may differ
     state = checkpoints.newest()
     if state is not None:
@@ -170,6 +175,7 @@ class _Run:
         self.seconds = 0.0
         self.curves: dict[str, list[float]] = {}
         self.best: tuple[float, int] | None = None
+        self.changes: list[dict[str, Any]] = []
 
     # The run as a whole ---------------------------------------------------------------------------------------------
 
@@ -178,6 +184,7 @@ class _Run:
         if state is not None:
             self.load_state_dict(state)
             self.reporter.message(f"going on at epoch {self.epoch + 1}, step {self.step + 1}, in {self.directory}")
+            self._note_changes(state.get("conditions", {}))
         if self.engine.is_main:
             self.scalars = Scalars(self.directory / _SCALARS, self.step)
         failure = request = None
@@ -197,6 +204,26 @@ class _Run:
         if request is not None:
             self._stop(request)
         return self._finish(failure)
+
+    def _note_changes(self, before: dict[str, Any]) -> None:
+        """Say in which conditions this session differs from the one that saved the state, and keep it for the result.
+
+        Sums are taken in another order by other numbers of threads, other processors and other versions, so the weights
+        will not be those of a run that was never interrupted, bit for bit.
+        """
+        now = conditions()
+        found = [
+            {"step": self.step, "what": name, "before": before.get(name), "after": now.get(name)}
+            for name in dict.fromkeys((*before, *now))
+            if before and before.get(name) != now.get(name)
+        ]
+        self.changes += found
+        if found:
+            listed = ", ".join(f"{c['what']} was {c['before']} and is {c['after']}" for c in found)
+            self.reporter.message(
+                f"since step {self.step} was saved, {listed}: the last bits of the result will differ from those of an "
+                "uninterrupted run"
+            )
 
     def _train(self) -> int | None:
         """The epochs that are not done yet; the signal that asked to stop, if one did."""
@@ -227,7 +254,8 @@ class _Run:
             if failure is None:
                 self._save_weights(_LAST)
             result.save(self.directory / RESULT_FILE)
-            self.checkpoints.clear()
+            with contextlib.suppress(OSError):  # beside a result they mean nothing
+                self.checkpoints.clear()
         if failure is not None:
             self.reporter.message(f"failed: {failure.message}")
         return result
@@ -247,6 +275,7 @@ class _Run:
             seconds_per_step=statistics.median(curves["seconds_per_step"]) if curves else None,
             gradient=self.engine.health.summary(curves),
             seed=self.settings.seed,
+            changes=self.changes,
         )
 
     # An epoch -------------------------------------------------------------------------------------------------------
@@ -368,6 +397,8 @@ class _Run:
         }
         return {
             "settings": self.settings.influences(),
+            "conditions": conditions(),
+            "changes": self.changes,
             "epoch": self.epoch,
             "batch": self.batch,
             "step": self.step,
@@ -393,6 +424,7 @@ class _Run:
             )
         for name in ("epoch", "batch", "step", "epoch_seconds", "seconds", "curves", "best"):
             setattr(self, name, state[name])
+        self.changes = state.get("changes", [])  # which states of earlier versions do not have
         self.engine.health.load_state_dict(state["health"])
         for name, module in self.task.modules.items():
             self.engine.unwrap(module).load_state_dict(state["modules"][name])

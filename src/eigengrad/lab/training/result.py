@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import write_atomically
+from ..files import read_regular_file, write_atomically
+from ..json_fields import require_kind, require_number, require_strings
 from .config import Config
 from .environment import machine, versions
 from .settings import Settings
@@ -18,6 +19,9 @@ __all__ = ["FAILED", "RESULT_FILE", "SUCCEEDED", "Failure", "Result"]
 
 SUCCEEDED, FAILED = "succeeded", "failed"
 RESULT_FILE = "result.json"
+
+#: Bytes of a result.json; one of 350 epochs has 100 kB.
+_LARGEST = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,9 @@ class Result:
         seconds_per_step: the median over epochs of the mean time of a training step.
         gradient: health of the gradients: norm_mean and norm_max over the run; where a gradient rule was at work, the
             share of eigenvalue pairs it acted on and of the exact gradient it removed, and its largest amplification.
-        seed, versions, machine: what it was made with.
+        seed, versions, machine: what it was made with; of a run that was interrupted, the last session.
+        changes: what was different when the run went on after an interruption, and can have changed the last bits: one
+            ``{"step": 40, "what": "threads", "before": 1, "after": 2}`` for each, with the last step before it.
     """
 
     config: Any
@@ -73,6 +79,7 @@ class Result:
     seed: int = 0
     versions: dict[str, str] = field(default_factory=versions)
     machine: dict[str, Any] = field(default_factory=machine)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def succeeded(self) -> bool:
@@ -90,14 +97,20 @@ class Result:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], config_type: type[Settings] = Config) -> Result:
-        """The inverse of :meth:`to_dict`."""
-        values = dict(values)
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            ValueError: names a field that is missing, unknown or of the wrong kind.
+        """
+        require_kind("the whole", values, Mapping)
+        values = {"changes": [], **values}  # which results of earlier versions do not have
         expected = {f.name for f in fields(cls)}
         odd = sorted(expected ^ set(values))
         if odd:
             raise ValueError(f"fields are missing or unknown: {', '.join(odd)}")
         if values["outcome"] not in (SUCCEEDED, FAILED) or (values["outcome"] == FAILED) != bool(values["failure"]):
             raise ValueError(f"outcome {values['outcome']!r} with failure {values['failure']!r}")
+        _require_types(values)
         values["config"] = config_type.from_dict(values["config"])
         values["failure"] = Failure(**values["failure"]) if values["failure"] else None
         values["curves"] = {
@@ -116,16 +129,48 @@ class Result:
         path = Path(path)
         path = path / RESULT_FILE if path.is_dir() else path
         try:
-            content = path.read_bytes()
+            return cls.from_dict(json.loads(read_regular_file(path, _LARGEST)), config_type)
         except FileNotFoundError:
             raise FileNotFoundError(f"no result at {path}: the run has not ended, or never began") from None
-        try:
-            return cls.from_dict(json.loads(content), config_type)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        # An OSError, because a folder, or a file that must not be read, may have this name.
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, OSError) as error:
             raise ValueError(
-                f"{path} is not a whole result ({error}); expected what a finished run writes. "
+                f"{path} is not a whole result ({str(error)[:300]}); expected what a finished run writes. "
                 "Delete it to do the run again"
             ) from error
+
+
+def _require_types(values: Mapping[str, Any]) -> None:
+    """Refuse what is not of the types that :meth:`Result.to_dict` gives; the settings check themselves."""
+    for name in ("best_error", "best_epoch", "last_error", "seconds_per_step"):
+        if values[name] is not None:
+            require_number(name, values[name], whole=name == "best_epoch")
+    for name in ("steps", "seconds", "seed"):
+        require_number(name, values[name], whole=name != "seconds")
+    if values["failure"] is not None:
+        require_kind("failure", values["failure"], dict)
+        for name in ("step", "epoch"):
+            require_number(f"failure: {name}", values["failure"][name], whole=True)
+        for name in ("reason", "message"):
+            require_kind(f"failure: {name}", values["failure"][name], str)
+        require_kind("failure: where", values["failure"]["where"], str, type(None))
+    require_kind("curves", values["curves"], dict)
+    for name, curve in values["curves"].items():
+        require_kind(f"curves: {name}", curve, list)
+        for value in curve:
+            if value is not None:
+                require_number(f"curves: {name}", value)
+    require_kind("gradient", values["gradient"], dict)
+    for name, value in values["gradient"].items():
+        if value is not None:
+            require_number(f"gradient: {name}", value)
+    require_strings("versions", values["versions"])
+    require_kind("machine", values["machine"], dict)
+    require_kind("changes", values["changes"], list)
+    for change in values["changes"]:
+        require_kind("changes", change, dict)
+        if set(change) != {"step", "what", "before", "after"}:
+            raise ValueError("changes: expected step, what, before and after")
 
 
 def _finite(value: Any) -> Any:

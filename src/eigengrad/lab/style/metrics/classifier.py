@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
+from ...files import DamagedFileWarning, make_folder
+from ...tensors import load_tensors, save_tensors
 from ...training import randomness
-from ...training.checkpoint import save_tensors
 from .judge import Judge
 
 __all__ = ["StyleClassifier", "load_or_fit"]
@@ -95,12 +97,18 @@ def load_or_fit(pictures: Mapping[str, Tensor], folder: Path, *, epochs: int = _
     """The classifier for these very pictures: from the folder, or trained and left there."""
     path = folder / f"style-classifier-{_fingerprint(pictures, epochs)}.pt"
     if path.exists():
-        content = torch.load(path, weights_only=True)
-        model = StyleClassifier(content["classes"])
-        model.load_state_dict(content["weights"])
-        return model.eval()
+        try:
+            content = load_tensors(path)
+            if content["classes"] != list(pictures):
+                raise ValueError(f"its classes are not {', '.join(pictures)}")
+            model = StyleClassifier(list(pictures))
+            model.load_state_dict(content["weights"])
+            return model.eval()
+        except Exception as error:  # what a damaged file raises depends on where it is damaged
+            text = f"{path} is damaged ({str(error)[:300]}); the classifier is trained again"
+            warnings.warn(text, DamagedFileWarning, stacklevel=2)
     model = fit(pictures, epochs=epochs)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     save_tensors(path, {"classes": list(model.classes), "weights": model.state_dict()})
     return model
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
 from ....errors import unknown_choice
-from ...files import require_checksums
+from ...tensors import load_tensors
 from ..images import Picture
 from .config import TranslationConfig
 from .translator import Translator
@@ -100,12 +99,15 @@ def load_painter(checkpoint: Path) -> Painter:
     elif not checkpoint.exists():
         raise FileNotFoundError(f"checkpoint: {checkpoint} does not exist; expected the folder of a run")
     try:
-        require_checksums(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = load_tensors(path)
         config = TranslationConfig.from_dict(content["settings"])
-        translator = Translator(config)
-        translator.load_state_dict(content["modules"]["translator"])
-    except (RuntimeError, ValueError, TypeError, KeyError, EOFError, OSError, pickle.UnpicklingError) as error:
+        weights = content["modules"]["translator"]
+        if config.blocks > len(weights):
+            raise ValueError(f"it has {len(weights)} tensors for {config.blocks} blocks")
+        with torch.device("meta"):  # nothing is allocated that the file only declares
+            translator = Translator(config)
+        translator.load_state_dict(weights, assign=True)
+    except Exception as error:  # what a damaged file raises depends on where it is damaged
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
             f"checkpoint: {path} is damaged or of another kind of run ({reason}); expected weights that "

@@ -93,6 +93,9 @@ class TranslationConfig(Settings):
                 object.__setattr__(self, field, str(getattr(self, field)))
         for field in ("blocks", "style_reductions", "degree", "decay_from"):
             self._integer(field, minimum=0)
+        for field in ("critic_scales", "style_reductions"):  # each halves the picture
+            if getattr(self, field) > _MOST_HALVINGS:
+                raise ValueError(f"{name}: {field} must be at most {_MOST_HALVINGS}; got {getattr(self, field)}")
         self._integer("image_size", minimum=_LEAST_SIZE)
         for field in ("lr", "eps"):
             require_positive(name, field, getattr(self, field))
@@ -135,6 +138,9 @@ class TranslationConfig(Settings):
         """Domains, variant and seed."""
         return "-".join((self.domain_a, self.domain_b, self.wct, super().label()))
 
+
+#: A picture of 2²⁴ pixels a side is larger than any.
+_MOST_HALVINGS = 24
 
 _COUNTS = (
     "width",

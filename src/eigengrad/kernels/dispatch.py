@@ -1,0 +1,144 @@
+"""Whether kernels may be used, and which: the switch, and the way from a kernel's name to its machine code."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .._inputs import forward_mode, is_concrete
+
+if TYPE_CHECKING:
+    from .runtime.launch import Launcher
+
+__all__ = [
+    "REAL",
+    "KernelsUnavailableError",
+    "available",
+    "disable",
+    "enable",
+    "load",
+    "usable",
+    "vector_bytes",
+    "why_not",
+]
+
+_log = logging.getLogger("eigengrad")
+
+REAL = frozenset({torch.float32, torch.float64})
+
+
+def _reason_at_start() -> str | None:
+    """Why there are no kernels, from what can be seen without importing numba."""
+    if os.environ.get("EIGENGRAD_KERNELS", "1").lower() in ("0", "false", "off", "no"):
+        return "EIGENGRAD_KERNELS=0"
+    if importlib.util.find_spec("numba") is None:
+        return "numba is not installed (pip install 'eigengrad[fast]')"
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):  # people debug their own kernels so
+        return "NUMBA_DISABLE_JIT is set"
+    return None
+
+
+_reason = _reason_at_start()
+
+
+def available() -> bool:
+    """Whether kernels are used."""
+    return _reason is None
+
+
+def why_not() -> str | None:
+    """Why kernels are not used; None if they are."""
+    return _reason
+
+
+class disable:  # noqa: N801 - used as a function, or as a context manager
+    """Compute everything in torch operations: functions and layers, in all threads.
+
+    To find out whether a result comes from a kernel::
+
+        eigengrad.kernels.disable()          # from here on
+        with eigengrad.kernels.disable():    # or for a few lines
+            ...
+
+    The environment variable ``EIGENGRAD_KERNELS=0`` does it for a whole process; :func:`enable` undoes it.
+    """
+
+    def __init__(self) -> None:
+        global _reason
+        self._before, _reason = _reason, "disabled by eigengrad.kernels.disable()"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        global _reason
+        _reason = self._before
+
+
+def enable() -> None:
+    """Use kernels again, if numba is there.
+
+    Raises:
+        RuntimeError: it is not.
+    """
+    global _reason
+    if importlib.util.find_spec("numba") is None:
+        raise RuntimeError("eigengrad.kernels.enable: numba is not installed; see the extra `fast`")
+    _reason = None
+
+
+def usable(X: Tensor, *others: Tensor | None) -> bool:
+    """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
+    if torch.is_grad_enabled() or _reason is not None or X.dtype not in REAL or not X.is_cpu or forward_mode():
+        return False
+    return is_concrete(X, *others)
+
+
+class KernelsUnavailableError(RuntimeError):
+    """A kernel cannot be loaded or compiled: compute in torch operations."""
+
+
+@functools.cache
+def load(module: str, name: str, dtype: torch.dtype) -> Launcher:
+    """A kernel for numbers of a type, loaded or compiled when it is first needed.
+
+    Args:
+        module: where it is, in this package: "eigensolvers.entries".
+        name: its name there.
+        dtype: float32 or float64.
+
+    Raises:
+        KernelsUnavailableError: numba does not import or does not compile it. One warning says why, and kernels are off
+            from then on.
+    """
+    global _reason
+    try:
+        kernel = getattr(importlib.import_module(f".{module}", __package__), name)
+        launcher: Launcher = kernel.launcher(str(dtype).removeprefix("torch."))
+    except Exception as error:
+        if _reason is None:
+            _reason = f"{module}.{name} cannot be compiled ({type(error).__name__}: {str(error).strip()[:300]})"
+            _log.warning("eigengrad computes without its kernels from now on: %s", _reason)
+        raise KernelsUnavailableError(_reason) from error
+    return launcher
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """How wide the vectors of this CPU are.
+
+    Raises:
+        KernelsUnavailableError: there is no numba to ask.
+    """
+    try:
+        from .simd import vectors
+    except Exception as error:
+        raise KernelsUnavailableError(str(error)) from error
+    return vectors.BYTES

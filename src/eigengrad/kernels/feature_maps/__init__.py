@@ -1,0 +1,1 @@
+"""Passes over feature maps, and the algebra of whitening and colouring between them."""

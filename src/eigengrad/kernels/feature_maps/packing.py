@@ -1,0 +1,140 @@
+"""Tiles of feature maps: some channels by some points, a row a channel, copied to where the first caches can hold them.
+
+A tile is the same whether channels are slow or fast (see :mod:`.common`), so what is computed on tiles is
+written once: points along the vectors, rows at given places, a constant subtracted from each channel on the way. Where
+channels are fast, W×W blocks are transposed in registers.
+
+A map is described by ``shape`` = (channels, P, whether channels are fast).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..runtime.compile import device_function
+from ..simd.arrays import rounded
+from ..simd.memory import aligned, broadcast, load, load_part, store, store_part
+from ..simd.prefetch import fetch
+from ..simd.transposes import transpose_from, transpose_onto
+from ..simd.vectors import splat, width
+
+__all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
+
+#: The bytes of a map from which its next tile is fetched while one is worked on: smaller ones are in a cache anyway.
+_FAR = 1 << 22
+
+
+@device_function
+def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
+    """Room for ``count`` rows of as many maps, each with one more behind it for what has no place.
+
+    Every d rows are followed by rows of zeros up to a multiple of 4. The others are not initialised.
+    """
+    W, rows = width(lanes), rounded(d, 4)
+    tile = aligned(lanes, maps * (count + 1) * stride)
+    for row in range(maps * (count + 1)):
+        if row % (count + 1) % rows >= d and row % (count + 1) < count:
+            for column in range(0, stride, W):
+                store(tile, row * stride + column, splat(lanes, 0.0))
+    return tile
+
+
+@device_function
+def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) -> Any:
+    """Where the rows of some channels are in a tile whose groups of d channels have ``rows`` rows each.
+
+    What a vector of channels has beyond the last one goes to an extra row.
+    """
+    places = np.empty(channels + width(lanes), np.int64)
+    for k in range(places.size):
+        places[k] = (k // d * rows + k % d if k < channels else channels // d * rows) * stride
+    return places
+
+
+@device_function
+def worth_fetching(x: Any, fast: int) -> bool:
+    """Whether :func:`fetch_rows` makes tiles come sooner; where channels are fast, the CPU foresees them."""
+    return not fast and x.size * x.itemsize >= _FAR
+
+
+@device_function
+def fetch_rows(maps: Any, count: int, place: int, P: int, rows: int, length: int) -> None:
+    """Fetch ``length`` numbers of some rows, P apart, of one or two maps.
+
+    A tile is filled faster if it was asked for while the one before was worked on.
+    """
+    for row in range(place, place + rows * P, P):
+        fetch(maps[0], row, row + length)
+        if count == 2:
+            fetch(maps[1], row, row + length)
+
+
+@device_function
+def gather(
+    lanes: Any, x: Any, shape: Any, first: int, count: int, channel: int, channels: int, centre: Any, tile: Any,
+    places: Any, row: int,
+) -> None:  # fmt: skip
+    """Copy the points ``first`` to ``first + count``, less the centre, of ``channels`` channels from ``channel`` on.
+
+    Rows go ``row`` numbers behind their places. Columns up to the end of the last point's vector are zero.
+    """
+    C, P, fast = shape
+    W = width(lanes)
+    column = 0
+    while column < count and not fast:
+        sample, point = divmod(first + column, P)
+        length = min(P - point, count - column)
+        part = length % W
+        for k in range(channels):
+            source, target = (sample * C + channel + k) * P + point, row + places[k] + column
+            shift = broadcast(lanes, centre, channel + k)
+            for i in range(0, length - part, W):
+                store(tile, target + i, load(lanes, x, source + i) - shift)
+            if part:
+                i = length - part
+                store(tile, target + i, load_part(lanes, x, source + i, part) - shift)
+        column += length
+    while column < count:
+        for k in range(0, channels, W):
+            source, shift = (first + column) * C + channel + k, load(lanes, centre, channel + k)
+            transpose_from(
+                lanes, x, source, C, shift, tile, places, k, row + column, count - column, min(W, channels - k)
+            )
+        column += W
+    part = count % W
+    if part:
+        for k in range(channels):
+            place = row + places[k] + count - part
+            store(tile, place, load_part(lanes, tile, place, part))
+
+
+@device_function
+def scatter(
+    lanes: Any, tile: Any, places: Any, y: Any, shape: Any, first: int, count: int, channel: int, channels: int,
+    streaming: bool,
+) -> None:  # fmt: skip
+    """Copy a tile to the points ``first`` to ``first + count`` of a map; streaming where channels are fast."""
+    C, P, fast = shape
+    W = width(lanes)
+    column = 0
+    while column < count and not fast:
+        sample, point = divmod(first + column, P)
+        length = min(P - point, count - column)
+        part = length % W
+        for k in range(channels):
+            source, target = places[k] + column, (sample * C + channel + k) * P + point
+            for i in range(0, length - part, W):
+                store(y, target + i, load(lanes, tile, source + i))
+            if part:
+                i = length - part
+                store_part(y, target + i, load(lanes, tile, source + i), part)
+        column += length
+    while column < count:
+        for k in range(0, channels, W):
+            target = (first + column) * C + channel + k
+            transpose_onto(
+                lanes, tile, places, k, column, y, target, C, count - column, min(W, channels - k), streaming
+            )
+        column += W

@@ -1,0 +1,251 @@
+"""The passes over a feature map that whitening takes, by kernels: tensors in, tensors out.
+
+What they compute is in :mod:`eigengrad.nn.passes`, where the same passes stand in torch operations.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from .. import costs, huge_pages
+from ..dispatch import KernelsUnavailableError, load, vector_bytes
+from ..memory import (
+    InMemory,
+    address,
+    address_or_null,
+    empty_like,
+    readable,
+    readable_map,
+    readable_strided,
+    writable,
+)
+from ..templates import template
+from .backends import select_backend
+
+if TYPE_CHECKING:
+    from ..runtime.launch import Launcher
+
+__all__ = ["KernelPasses", "kernel_passes"]
+
+
+class KernelPasses:
+    """One of the :mod:`.backends` for the passes, and :mod:`.whitening` between them.
+
+    Means are float64; what is subtracted from the points is their rounded value, and the rest goes into the offsets.
+    How the points are cut for sums depends on the shape alone, so results do not depend on the number of threads.
+    """
+
+    knows_roots: Literal[True] = True
+    _SPLITS = 16  # at most so many threads share a sum
+    _PARTIAL_SUMS = 1 << 16  # at most so many partial sums, unless there are fewer than four splits
+    _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
+
+    def __init__(self, shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> None:
+        self.dtype, size, width = dtype, dtype.itemsize, vector_bytes() // dtype.itemsize
+        self.groups, self.d = groups, shape[1] // groups
+        channels, positions = shape[1], math.prod(shape[2:])
+        self.points, self.fast = shape[0] * positions, fast or positions == 1
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        self.format = formats.get(len(shape), torch.contiguous_format) if fast else torch.contiguous_format
+        self.shape = self.points, channels, positions, int(self.fast), self.d
+        rows = -(-self.d // 4) * 4
+        self.groups_per_tile = _groups_per_tile(self.d, width) if self.fast else 1
+        tile = self.groups_per_tile * rows * size  # bytes for one point
+        self.moments_length = _length(self.points, (1 << 17) // tile, 256)
+        self.affine_length = _length(self.points, (1 << 16) // tile, 64)
+        self.backend = select_backend(self.points, channels, positions, self.fast, self.d, width)
+        if self.backend == "nhwc_broadcast":
+            self.moments_length = self.affine_length = (
+                128  # so few points that they are still in a cache when they are read again
+            )
+        whole = not self.fast and positions % width == 0 and self.d == rows
+        self.tiles = shape[0] * -(-positions // self.affine_length) if whole else -(-self.points // self.affine_length)
+        streamable = whole or (self.fast and channels % width == 0 and self.groups_per_tile * self.d % width == 0)
+        self.streamed = streamable and self.points * channels * size >= self._STREAMED
+        blocks = rows // 4
+        partial_sums = groups * (blocks + 1) * blocks * 16
+        work = self.points * channels * (self.d + 16) >> 21
+        fits = max(4, self._PARTIAL_SUMS // partial_sums)
+        self.splits = max(1, min(self._SPLITS, work, fits, -(-self.points // self.moments_length)))
+        weights, offsets = groups * rows * rows, groups * rows
+        self.weight_bytes = weights * size
+        # Templates of what is of one size every time.
+        self.doubles, self.channels = template([channels], torch.float64), template([channels], dtype)
+        self.matrices = template([groups, self.d, self.d], dtype)
+        self.partial_sums = template([self.splits, partial_sums], torch.float64)
+        self.forward_weights = template([weights + offsets], dtype)
+        self.backward_weights = template([2 * weights + offsets], dtype)
+
+    def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean (C,) in float64, the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
+        C = self.groups * self.d
+        x, mean, rounded = self._map(x), empty_like(self.doubles), empty_like(self.channels)
+        cov = empty_like(self.matrices) if cov is None else writable(cov, self.dtype, C * self.d)
+        self._kernel("feature_maps.common", "pivots")(address(x), *self.shape[:4], address(mean))
+        partial_sums = self._sum(x, x, mean)
+        self._kernel("feature_maps.whitening", "mean_and_covariance")(
+            address(partial_sums), self.splits, self.points, C, self.d, address(mean), address(rounded), address(cov)
+        )
+        return mean, rounded, cov
+
+    def whiten_by_root(
+        self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
+        rows, weight, bias = self._by_columns(V), self._of_channels(weight), self._of_channels(bias)
+        L, mean = self._values(L), self._mean(mean)
+        S, packed = empty_like(self.matrices), empty_like(self.forward_weights)
+        weights, offsets = address(packed), address(packed) + self.weight_bytes
+        self._kernel("feature_maps.whitening", "whiten_by_root")(
+            address(L), address(rows), eps, address_or_null(weight), address_or_null(bias), address(mean), self.groups,
+            self.d, address(S), weights, offsets,
+        )  # fmt: skip
+        return S, self._apply_affine(self._map(x), None, mean, weights, offsets)
+
+    def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
+        """The output, in the layout of ``x``."""
+        S, weight, bias = self._square(S), self._of_channels(weight), self._of_channels(bias)
+        mean, packed = self._mean(mean), empty_like(self.forward_weights)
+        weights, offsets = address(packed), address(packed) + self.weight_bytes
+        self._kernel("feature_maps.whitening", "forward_weights")(
+            address(S), address_or_null(weight), address_or_null(bias), address(mean), self.groups, self.d,
+            weights, offsets,
+        )  # fmt: skip
+        return self._apply_affine(self._map(x), None, mean, weights, offsets)
+
+    def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(groups, d, d), (C,) and (C,)."""
+        C, S, mean = self.groups * self.d, self._square(S), self._mean(mean)
+        partial_sums = self._sum(self._map(dy), self._map(x), mean)
+        G, sums, slopes = empty_like(self.matrices), empty_like(self.channels), empty_like(self.channels)
+        self._kernel("feature_maps.whitening", "products_and_sums")(
+            address(partial_sums), self.splits, address(mean), address(S), C, self.d, address(G),
+            address(sums), address(slopes),
+        )  # fmt: skip
+        return G, sums, slopes
+
+    def gradient_by_root(
+        self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
+        dy, x, S, L, mean = self._map(dy), self._map(x), self._square(S), self._values(L), self._mean(mean)
+        rows, weight = self._by_columns(V), self._of_channels(weight)
+        partial_sums = self._sum(dy, x, mean)
+        slopes, sums = empty_like(self.channels), empty_like(self.channels)
+        G, gM, packed = empty_like(self.matrices), empty_like(self.matrices), empty_like(self.backward_weights)
+        weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
+        self._kernel("feature_maps.whitening", "gradient_by_root")(
+            address(partial_sums), self.splits, address(mean), address(S), address_or_null(weight), address(L),
+            address(rows), eps, self.points, self.groups, self.d, address(G), address(gM), address(sums),
+            address(slopes), weights, offsets,
+        )  # fmt: skip
+        return self._apply_affine(dy, x, mean, weights, offsets), slopes, sums
+
+    def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
+        """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
+        G, L, rows, weight = self._square(G), self._values(L), self._by_columns(V), self._of_channels(weight)
+        gM = empty_like(self.matrices)
+        self._kernel("feature_maps.whitening", "inverse_root_gradient")(
+            address(G), address_or_null(weight), address(L), address(rows), eps, self.groups, self.d, address(gM)
+        )
+        return gM
+
+    def gradient(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        S: Tensor,
+        gM: Tensor,
+        weight: Tensor | None,
+        sums: Tensor,
+        mean: Tensor,
+        m: int,
+        shift: Tensor | None = None,
+    ) -> Tensor:
+        """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
+        S, gM, weight, shift = self._square(S), self._square(gM), self._of_channels(weight), self._of_channels(shift)
+        sums, mean = readable(sums, self.dtype, self.groups * self.d), self._mean(mean)
+        packed = empty_like(self.backward_weights)
+        weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
+        self._kernel("feature_maps.whitening", "backward_weights")(
+            address(S), address(gM), address_or_null(weight), address(sums), address_or_null(shift), address(mean), m,
+            self.groups, self.d, weights, offsets,
+        )  # fmt: skip
+        return self._apply_affine(self._map(dy), self._map(x), mean, weights, offsets)
+
+    def _sum(self, left: InMemory, right: InMemory, centre: InMemory) -> InMemory:
+        """The partial sums of :mod:`.common`, a row a split."""
+        partial_sums = empty_like(self.partial_sums)
+        arguments = address(left), address(right), address(centre), *self.shape, address(partial_sums)
+        sizes = self.splits, self.moments_length, self.groups_per_tile
+        cost = costs.moments_pass(self.points * self.groups * self.d, self.d, 1 if left is right else 2)
+        self._kernel(f"feature_maps.{self.backend}", "moments").launch(arguments, self.splits, 1, sizes, cost)
+        return partial_sums
+
+    def _apply_affine(
+        self, first: InMemory, second: InMemory | None, centre: InMemory, weights: int, offsets: int
+    ) -> InMemory:
+        y = huge_pages.empty_like(first)
+        maps = address(first), address_or_null(second), address(centre), *self.shape
+        arguments = *maps, weights, offsets, address(y)
+        streamed = self.streamed and address(y) % vector_bytes() == 0
+        sizes = self.affine_length, self.groups_per_tile, int(streamed)
+        cost = costs.affine_pass(self.points * self.groups * self.d, self.d, 1 if second is None else 2)
+        self._kernel(f"feature_maps.{self.backend}", "apply_affine").launch(arguments, self.tiles, 1, sizes, cost)
+        return y
+
+    def _kernel(self, module: str, name: str) -> Launcher:
+        return load(module, name, self.dtype)
+
+    def _map(self, x: Tensor) -> InMemory:
+        """A map (N, C, *spatial), or a gradient of one, in the layout that was planned for."""
+        return readable_map(x, self.dtype, self.points * self.groups * self.d, self.format)
+
+    def _mean(self, mean: Tensor) -> InMemory:
+        return readable(mean, torch.float64, self.groups * self.d)
+
+    def _square(self, S: Tensor) -> InMemory:
+        """A matrix for each group, (groups, d, d)."""
+        return readable(S, self.dtype, self.groups * self.d * self.d)
+
+    def _values(self, L: Tensor) -> InMemory:
+        """The eigenvalues of each group, (groups, d)."""
+        return readable(L, self.dtype, self.groups * self.d)
+
+    def _by_columns(self, V: Tensor) -> InMemory:
+        """A tensor that has the columns of ``V`` one after the other in memory: mostly ``V`` itself."""
+        return readable_strided(V, self.dtype, self.matrices.shape, (self.d * self.d, 1, self.d))
+
+    def _of_channels(self, parameter: Tensor | None) -> InMemory | None:
+        """γ, β or another number for each channel, (C,), as the kernels read it."""
+        return None if parameter is None else readable(parameter, self.dtype, self.groups * self.d)
+
+
+def kernel_passes(shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> KernelPasses | None:
+    """The passes over maps (N, C, *spatial), whose channels are ``fast`` or slow in memory; None without kernels."""
+    try:
+        return _kernel_passes(shape, dtype, fast, groups)
+    except KernelsUnavailableError:
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _kernel_passes(shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> KernelPasses:
+    """What depends on the shape alone is worked out once."""
+    return KernelPasses(shape, dtype, fast, groups)
+
+
+def _length(points: int, fitting: int, least: int) -> int:
+    """Points of a tile: multiples of 64, as many as fit, from ``least`` to 1024, and no more than there are."""
+    return min(max(least, min(1024, fitting // 64 * 64)), -(-points // 64) * 64)
+
+
+def _groups_per_tile(d: int, width: int) -> int:
+    """How many groups of channels that are next to each other in memory share a tile: 64 channels, in whole vectors."""
+    most = max(1, 64 // d)
+    return next((groups_per_tile for groups_per_tile in range(most, 0, -1) if groups_per_tile * d % width == 0), most)

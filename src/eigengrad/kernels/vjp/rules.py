@@ -1,0 +1,187 @@
+"""What stands for 1/(λ_j − λ_i) in each gradient rule, on vectors of pairs.
+
+A rule has a number (:mod:`.codes`) and two parameters. Its eigenvalues are first made ready, matrix by matrix:
+shifted and clamped for Taylor, with the matrix's own scale for the rules that are relative to it. Then a pair i < j is
+a few operations: :func:`weigh`. It also adds up the squared norms of the exact gradient and of what the rule removes of
+it, in units of 1/spread, from which :func:`much_removed` says whether that is more than half.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...gradients.observation import TOGETHER
+from ..runtime.compile import device_function
+from ..simd.memory import load, store
+from ..simd.vectors import absolute, any_lane, fma, larger, select, splat, width
+from .codes import INCOMPLETE, REMOVED, RULES
+
+__all__ = ["SATURATE", "incomplete", "make_ready", "measures", "much_removed", "weigh", "without_noise"]
+
+_TAYLOR, _CLIP, _LORENTZIAN, _MASK, SATURATE = (
+    RULES[name] for name in ("taylor", "clip", "lorentzian", "mask", "saturate")
+)
+_REACH = 40.0  # gaps of so many τ: 1 − e^(−40) is 1 in float64
+
+
+@device_function
+def measures(lanes: Any, n: int, L: Any) -> Any:
+    """(size, spread) of the eigenvalues L, n vectors, ascending: max|λ|, which is 1 for zeros, and λ_max − λ_min.
+
+    Where that is zero to round-off, the size takes its place.
+    """
+    W = width(lanes)
+    zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
+    lowest, highest = load(lanes, L, 0), load(lanes, L, (n - 1) * W)
+    size = larger(absolute(lowest), absolute(highest))
+    size = select(size > zero, size, one)
+    difference = highest - lowest
+    return size, select(difference > size * splat(lanes, n * _eps(L)), difference, size)
+
+
+@device_function
+def _eps(L: Any) -> float:
+    return 2.0**-23 if L.itemsize == 4 else 2.0**-52
+
+
+@device_function
+def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: Any, p: Any) -> Any:
+    """Fill ``p`` from the eigenvalues L, n vectors each, ascending, a matrix a lane.
+
+    Returns (scale, reach): the rule's scale, and for Saturate the gap from which on 1/gap is exact.
+
+    Taylor: p is clamped at ε or shifted, for ``first`` terms; ε is ``second``, or round-off if that is negative.
+    Lorentzian: the scale is the spread times ``first``, the square root of its ε. Mask: the gap that counts as a tie,
+    ``first`` times the spread, or round-off if that is negative. Saturate: τ, ``first`` times the spread.
+    """
+    W = width(lanes)
+    one = splat(lanes, 1.0)
+    tiny = 2.0**-126 if L.itemsize == 4 else 2.0**-1022  # below which reciprocals overflow
+    lowest = load(lanes, L, 0)
+    size, spread = measures(lanes, n, L)
+    roundoff = size * splat(lanes, n * _eps(L))
+    for j in range(n):
+        store(p, j * W, load(lanes, L, j * W))
+    if rule == SATURATE:
+        tau = larger(larger(spread * splat(lanes, first), size * splat(lanes, _eps(L))), splat(lanes, tiny))
+        return tau, tau * splat(lanes, _REACH)
+    if rule == _TAYLOR:
+        floor = larger(splat(lanes, second) if second >= 0 else roundoff, splat(lanes, first * tiny))
+        shifted = lowest < -roundoff
+        for j in range(n):
+            x = load(lanes, L, j * W)
+            store(p, j * W, larger(select(shifted, (x - lowest) + floor, x), floor))
+        return one, one
+    if rule == _LORENTZIAN:
+        return larger(spread * splat(lanes, first), splat(lanes, tiny)), one
+    if rule == _CLIP:
+        return splat(lanes, max(1.0 / first, tiny)), one
+    if rule == _MASK:
+        return (spread * splat(lanes, first) if first >= 0 else roundoff), one
+    return one, one
+
+
+@device_function
+def without_noise(lanes: Any, L: Any, n: int, difference: Any, sizes: Any) -> Any:
+    """½ (x_ij − x_ji), and zero where it is no more than round-off; see ``gradients.rule.skew_part``.
+
+    ``sizes`` is the sum of the largest entries of the two columns.
+    """
+    something = absolute(difference) > sizes * splat(lanes, math.sqrt(n) * _eps(L))
+    return select(something, difference, splat(lanes, 0.0))
+
+
+@device_function
+def weigh(
+    lanes: Any, rule: int, first: float, L: Any, low: Any, high: Any, gap: Any, scale: Any, size: Any, spread: Any,
+    difference: Any, exact: Any, removed: Any,
+) -> Any:  # fmt: skip
+    """``difference`` times |R| for eigenvalues that were made ready, low ≤ high, and were ``gap`` apart before.
+
+    Returns it with the squared norms of the exact gradient and of what was removed, this pair included.
+    """
+    R = _magnitude(lanes, rule, first, low, high, scale)
+    inverse = splat(lanes, 1.0) / larger(gap, size * splat(lanes, _eps(L)))
+    whole, part = difference * (spread * inverse), difference * (spread * larger(inverse - R, splat(lanes, 0.0)))
+    return difference * R, fma(whole, whole, exact), fma(part, part, removed)
+
+
+@device_function
+def much_removed(lanes: Any, exact: Any, removed: Any) -> int:
+    """REMOVED if more than half of a norm was removed, from the squares of both, else 0."""
+    return REMOVED if any_lane(removed > exact * splat(lanes, 0.25)) else 0
+
+
+@device_function
+def incomplete(
+    lanes: Any, L: Any, n: int, gap: Any, size: Any, difference: Any, total: Any, slopes: Any, sizes: Any
+) -> int:
+    """INCOMPLETE if equal eigenvalues and their vectors enter a loss together, else 0.
+
+    The reason is in ``gradients.observation.is_incomplete``.
+
+    ``difference`` and ``sizes`` are those of :func:`without_noise`, ``total`` is x_ij + x_ji, and ``slopes`` is
+    |gλ_i| + |gλ_j|.
+    """
+    zero = splat(lanes, 0.0)
+    tied = (gap <= size * splat(lanes, 16 * n * _eps(L))) & (absolute(difference) <= zero)
+    together = absolute(total) > sizes * splat(lanes, TOGETHER)
+    return INCOMPLETE if any_lane(tied & together & (slopes > zero)) else 0
+
+
+@device_function
+def _magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: Any) -> Any:
+    """|R| for pairs of eigenvalues that were made ready, low ≤ high."""
+    zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
+    if rule == _TAYLOR:
+        return _geometric_sum(lanes, low / high, int(first)) / high
+    gap = high - low
+    if rule == SATURATE:
+        apart = gap > zero
+        return select(apart, _saturating(lanes, gap / scale) / select(apart, gap, one), one / scale)
+    if rule == _CLIP:
+        return one / larger(gap, scale)
+    if rule == _LORENTZIAN:
+        x = gap / scale
+        return x / (x * x + one) / scale
+    if rule == _MASK:
+        apart = gap > scale
+        return select(apart, one / select(apart, gap, one), zero)
+    return one / gap
+
+
+@device_function
+def _saturating(lanes: Any, x: Any) -> Any:
+    """1 − e^(−x) for x ≥ 0: twelve terms of the series at x/128, then g(2x) = g(x) (2 − g(x)): nothing cancels."""
+    two = splat(lanes, 2.0)
+    reach = splat(lanes, _REACH)
+    y = select(x < reach, x, reach) * splat(lanes, 1.0 / 128.0)
+    g = splat(lanes, 1.0)
+    for k in range(12, 1, -1):
+        g = splat(lanes, 1.0) - g * y * splat(lanes, 1.0 / k)
+    g = g * y
+    for _ in range(7):
+        g = g * (two - g)
+    return g
+
+
+@device_function
+def _geometric_sum(lanes: Any, q: Any, terms: int) -> Any:
+    """1 + q + … + q^(terms−1) by doubling, S_2k = S_k (1 + q^k) and S_k+1 = 1 + q S_k: only positive terms add up."""
+    one = splat(lanes, 1.0)
+    if terms == 10:  # the default degree
+        q2 = q * q
+        q4 = q2 * q2
+        return (one + q) * (one + (q2 + q4) * (one + q4))
+    digits = 0
+    while terms >> (digits + 1):
+        digits += 1
+    total, power = one, q
+    for digit in range(digits - 1, -1, -1):
+        total = total * (one + power)
+        power = power * power
+        if (terms >> digit) & 1:
+            total = one + q * total
+            power = power * q
+    return total
