@@ -32,7 +32,7 @@ test-slow: $(READY)  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)
 
 fuzz: $(READY)  ## a million adversarial matrices through rules and functions
-	@$(BIN)/python tests/fuzz.py $(FUZZ)
+	@$(BIN)/python tests/fuzzing/fuzz.py $(FUZZ)
 
 lint: $(READY)  ## ruff and mypy --strict
 	@$(BIN)/ruff check .

@@ -1,14 +1,11 @@
-"""What every test shares: one thread, a seeded source of randomness, and the modules beside the tests."""
+"""What every test shares: one thread, and a seeded source of randomness."""
 
 import contextlib
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 with contextlib.suppress(ValueError):  # outside the main thread
     # Started in the background, a process ignores Ctrl-C, which some tests send.

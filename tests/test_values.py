@@ -7,9 +7,9 @@ import torch
 
 from eigengrad.values import eigvalsh, svdvals
 from functions_matrix import gradient, matrix, randn, relative_error
-from test_low_rank import F32, F64, SHAPES, with_singular_values
+from singular_values import SHAPES, with_singular_values
 
-C128 = torch.complex128
+F32, F64, C128 = torch.float32, torch.float64, torch.complex128
 
 
 @pytest.mark.parametrize("dtype", [F64, F32, C128], ids=str)

@@ -11,7 +11,7 @@ import torch
 
 from eigengrad.lab.style.codec import Family
 from eigengrad.lab.style.weights import WeightsError, load_codec
-from lab.style_codecs import SMALL, VGG, WIDTHS, photo, sequential, state_dicts, write
+from style_codecs import SMALL, VGG, WIDTHS, photo, sequential, state_dicts, write
 
 
 class TestArchitecture:

@@ -9,9 +9,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from eigengrad.matrix_functions import nuclear_norm
 from functions_matrix import gradient, randn, relative_error, rotation
-from test_low_rank import F32, F64, SHAPES, with_singular_values
+from singular_values import SHAPES, with_singular_values
 
-C128 = torch.complex128
+F32, F64, C128 = torch.float32, torch.float64, torch.complex128
 
 
 def mp_norm(A: mpmath.matrix) -> mpmath.matrix:

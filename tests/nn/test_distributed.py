@@ -175,7 +175,8 @@ def process(rank: int, folder: Path, what: str) -> None:
 
 def run(folder: Path, what: str) -> list[dict]:
     """What the two processes found."""
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # the helpers, too
     commands = [[sys.executable, __file__, str(rank), str(folder), what] for rank in range(2)]
     logs = [(folder / f"{rank}.log").open("w+") for rank in range(2)]
     pairs = zip(commands, logs, strict=True)

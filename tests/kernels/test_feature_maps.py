@@ -341,6 +341,6 @@ def test_narrower_vectors_do_the_same(features, tmp_path):
     names = "tail or tiles or beyond or threads or root"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", names, "-m", "not slow"]
     about = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run(command, env={**os.environ, **about}, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -15,7 +15,7 @@ from eigengrad.lab.style.moments import Moments
 from eigengrad.lab.style.stylize import Style, stylize
 from eigengrad.lab.style.tiles import Layout, average
 from eigengrad.lab.style.weights import load_codec
-from lab.style_codecs import SMALL, VGG, photo, write
+from style_codecs import SMALL, VGG, photo, write
 
 LEVELS = (3, 2, 1)
 

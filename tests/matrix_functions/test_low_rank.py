@@ -11,7 +11,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from eigengrad.errors import GradientWarning
 from eigengrad.matrix_functions import low_rank
-from functions_matrix import gradient, randn, relative_error, rotation
+from functions_matrix import gradient, randn, relative_error
+from singular_values import SHAPES, with_singular_values
 
 F32, F64, C128 = torch.float32, torch.float64, torch.complex128
 
@@ -29,19 +30,8 @@ CASES = {
     "all": ((2.0, 1.0, 1.0), 3, True),
     "none": ((2.0, 1.0, 1.0), 0, True),
 }
-SHAPES = [(3, 3), (5, 3), (3, 5)]
 every_case = pytest.mark.parametrize("case", CASES)
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
-
-
-def with_singular_values(sigma, shape, dtype: torch.dtype = F64, rotate: bool = True) -> torch.Tensor:
-    wide = torch.complex128 if dtype.is_complex else F64
-    m, n = shape
-    A = torch.zeros(m, n, dtype=wide)
-    A[: len(sigma), : len(sigma)] = torch.diag(torch.tensor(sigma, dtype=F64)).to(wide)
-    if rotate:
-        A = rotation(m, wide, 1) @ A @ rotation(n, wide, 2)
-    return A.to(dtype)
 
 
 def of_case(case: str, shape, dtype: torch.dtype = F64) -> tuple[torch.Tensor, int]:

@@ -1,8 +1,8 @@
 """No gradient is NaN, infinite or silently wrong: adversarial matrices, by the million, through rules and functions.
 
-    python tests/fuzz.py                                  # 10,000,000 matrices; goes on where it was stopped
-    python tests/fuzz.py --fresh                          # from the beginning
-    python tests/fuzz.py --batch 1234                     # one batch again, as a failure says
+    python tests/fuzzing/fuzz.py                                  # 10,000,000 matrices; goes on where it was stopped
+    python tests/fuzzing/fuzz.py --fresh                          # from the beginning
+    python tests/fuzzing/fuzz.py --batch 1234                     # one batch again, as a failure says
 
 Matrices come in batches of one size, type and scale; the batch number and the seed determine everything in it. What
 has been done is kept in ``--state`` after every batch, so that a run may be stopped at any time, and goes on when the
@@ -47,7 +47,7 @@ from eigengrad.matrix_functions import kabsch, logdet, low_rank, nuclear_norm, p
 from eigengrad.testing import SPECTRA, random_hermitian, random_matrix
 from eigengrad.values import eigvalsh, svdvals
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 WORK = 300_000  # a batch of n × n matrices has about WORK / n^2.5 of them
 LARGEST_BATCH = 8192
 SAMPLE = 200  # one of so many matrices is compared with the oracles

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from eigengrad.lab.commands.color import color
 from eigengrad.lab.commands.stylize import stylize
 from eigengrad.lab.style.images import Picture, read_picture, write_picture
-from lab.style_codecs import SMALL, photo, write
+from style_codecs import SMALL, photo, write
 
 app = typer.Typer()
 app.command()(color)
