@@ -14,7 +14,8 @@ from eigengrad import kernels
 from harness import interleave, write
 
 SIZES = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (128, 64), (1024, 16), (8, 256)]
-TEXT = """Forward + backward, float32, covariance matrices; median time of the contestants taking turns.
+TEXT = """Forward + backward, float32, covariance matrices; median time of the contestants taking turns, each call
+straight after a matrix product of torch.
 
 - *eigh*: `eigengrad.eigh(A)` against `torch.linalg.eigh(A)`, gradients of eigenvalues and eigenvectors.
 - *without numba*: the same with the compiled kernels switched off, as it is without the extra `fast`.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,18 +16,17 @@ from harness import Timing, interleave, write
 LARGE = [(4096, 4), (4096, 8), (4096, 16), (512, 32), (64, 64), (32, 128), (8, 256), (2, 512)]
 SMALL = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (1, 128), (1, 256), (1, 512)]
 TRAINED = [(16, 4), (1024, 16), (128, 64)]
-TEXT = """`eg.eigh` against `torch.linalg.eigh`, the call included; medians of the contestants taking turns,
-ten milliseconds apart, because the threads of torch's products spin for some time after them.
+TEXT = """`eg.eigh` against `torch.linalg.eigh`, the call included; medians of the contestants taking turns, each call
+straight after a matrix product of torch, as in the middle of a network.
 
 - *torch 1*, *torch 2*: on one and two threads (its loop over a batch is serial; the threads are MKL's);
   *torch/ours*: the better of the two over *ours 2*, eigengrad on two threads; *ours 1* on one.
-- *numpy*: `numpy.linalg.eigh`; *svd*: `torch.linalg.svd` on two threads, a common detour for covariance matrices.
+- *by itself*: *torch/ours* in a run of its own, where calls follow each other with nothing between.
 - *residual*, *orthogonality*: ‖AV − VΛ‖/‖A‖ and ‖VᵀV − I‖, over those of LAPACK.
 - *peak*: nominal flops (9 n³ a matrix) a second of *ours 2* over those of a 2048×2048 matrix product on two threads.
 - *backward* is that of the default rule, and torch's own: `torch.autograd.grad` from gradients of eigenvalues and
-  eigenvectors;
-  *autograd 2*: the same through a `torch.autograd.Function` that computes nothing, in either direction."""
-COLUMNS = ["type", "pass", "batch", "n", "torch 1", "torch 2", "ours 1", "ours 2", "torch/ours", "numpy", "svd"]
+  eigenvectors; *autograd 2*: the same through a `torch.autograd.Function` that computes nothing in either direction."""
+COLUMNS = ["type", "pass", "batch", "n", "torch 1", "torch 2", "ours 1", "ours 2", "torch/ours", "by itself"]
 COLUMNS += ["residual", "orthogonality", "peak", "autograd 2"]
 
 
@@ -58,23 +55,20 @@ def matrices(batch: int, n: int, dtype: torch.dtype) -> Tensor:
 def forward(batch: int, n: int, dtype: torch.dtype) -> dict[str, Any]:
     A = matrices(batch, n, dtype)
     square = torch.randn(2048, 2048, dtype=dtype)
-    array = A.numpy()
-    times = timed(
-        {
-            "torch 1": lambda: torch.linalg.eigh(A),
-            "torch 2": lambda: torch.linalg.eigh(A),
-            "ours 1": lambda: eg.eigh(A),
-            "ours 2": lambda: eg.eigh(A),
-            "numpy": lambda: np.linalg.eigh(array),
-            "svd": lambda: torch.linalg.svd(A),
-        }
-    )
+    contestants = {
+        "torch 1": lambda: torch.linalg.eigh(A),
+        "torch 2": lambda: torch.linalg.eigh(A),
+        "ours 1": lambda: eg.eigh(A),
+        "ours 2": lambda: eg.eigh(A),
+    }
+    times, alone = timed(contestants), timed(contestants, 0.2, in_place=False)
     torch.set_num_threads(2)
     gemm = interleave({"product": lambda: square @ square}, 0.3)["product"].median
     ours, lapack = ([float(x.max()) for x in decomposition_errors(A, *e(A))] for e in (eg.eigh, torch.linalg.eigh))
     share = (9 * n**3 * batch / times["ours 2"].median) / (2 * 2048**3 / gemm)
     accuracy = {"residual": ours[0] / lapack[0], "orthogonality": ours[1] / lapack[1]}
-    return row(dtype, "forward", batch, n, times) | accuracy | {"peak": f"{100 * share:.0f} %", "autograd 2": "–"}
+    rest = {"peak": f"{100 * share:.0f} %", "autograd 2": "–"}
+    return row(dtype, "forward", batch, n, times, alone) | accuracy | rest
 
 
 def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, Any]:
@@ -86,9 +80,11 @@ def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, An
 
     names = {"torch 1": torch.linalg.eigh, "torch 2": torch.linalg.eigh, "ours 1": eg.eigh, "ours 2": eg.eigh}
     names["autograd 2"] = lambda A: Nothing.apply(A, gL, gV)
-    times = timed({name: both(decompose) for name, decompose in names.items()})
-    missing = dict.fromkeys(("numpy", "svd", "residual", "orthogonality", "peak"), "–")
-    return row(dtype, "forward + backward", batch, n, times) | missing
+    contestants = {name: both(decompose) for name, decompose in names.items()}
+    times, alone = timed(contestants), timed(contestants, 0.2, in_place=False)
+    return row(dtype, "forward + backward", batch, n, times, alone) | dict.fromkeys(
+        ("residual", "orthogonality", "peak"), "–"
+    )
 
 
 class Nothing(torch.autograd.Function):
@@ -107,17 +103,20 @@ class Nothing(torch.autograd.Function):
         return gV, None, None
 
 
-def timed(contestants: dict[str, Callable[[], object]], seconds: float = 0.4) -> dict[str, Timing]:
+def timed(
+    contestants: dict[str, Callable[[], object]], seconds: float = 0.4, in_place: bool = True
+) -> dict[str, Timing]:
     """In turns, on as many threads as the names end in."""
-
-    def prepare(name: str) -> None:
-        torch.set_num_threads(1 if name.endswith("1") else 2)
-        time.sleep(0.01)  # the threads of the one before spin for a while when they are done
-
-    return interleave(contestants, seconds, prepare)
+    return interleave(contestants, seconds, lambda name: torch.set_num_threads(int(name[-1])), in_place)
 
 
-def row(dtype: torch.dtype, what: str, batch: int, n: int, times: dict[str, Timing]) -> dict[str, Any]:
-    best = min(times["torch 1"].median, times["torch 2"].median)
-    ratio = best / times["ours 2"].median
-    return {"type": str(dtype)[6:], "pass": what, "batch": batch, "n": n, **times, "torch/ours": ratio}
+def row(
+    dtype: torch.dtype, what: str, batch: int, n: int, times: dict[str, Timing], alone: dict[str, Timing]
+) -> dict[str, Any]:
+    ratios = {"torch/ours": torch_over_ours(times), "by itself": torch_over_ours(alone)}
+    return {"type": str(dtype)[6:], "pass": what, "batch": batch, "n": n, **times, **ratios}
+
+
+def torch_over_ours(times: dict[str, Timing]) -> float:
+    """Torch on the better of one and two threads, over ours on two."""
+    return min(times["torch 1"].median, times["torch 2"].median) / times["ours 2"].median

@@ -2,6 +2,9 @@
 
 The contestants take turns within one run, in an order that rotates, so that a disturbance of the machine hits all of
 them alike; what is reported is the ratio of medians, with minima and quartiles beside it.
+
+They are timed in place: each call comes straight after a matrix product of torch, as in the middle of a network, where
+torch's threads are awake and the caches hold something else. A second column may show calls by themselves.
 """
 
 from __future__ import annotations
@@ -42,14 +45,22 @@ def interleave(
     contestants: dict[str, Callable[[], object]],
     seconds: float = 1.5,
     prepare: Callable[[str], object] = lambda name: None,
+    in_place: bool = True,
 ) -> dict[str, Timing]:
     """Time the contestants in turn for about ``seconds`` each.
 
-    Before a turn, outside the clock, come ``prepare`` and one call, so that caches, clocks and sleeping threads are
-    in the state of its own work and not in that of the contestant before. All turns are about as long, however many
-    calls that is, so that what is left of the state before weighs alike on the quick and the slow.
+    Before a turn, outside the clock, come ``prepare`` and one call, so that caches and clocks are in the state of its
+    own work and not in that of the contestant before. All turns are about as long, however many calls that is, so that
+    what is left of the state before weighs alike on the quick and the slow.
+
+    Args:
+        contestants: functions of no argument, by name.
+        seconds: of work, for each of them.
+        prepare: called with the name before each turn, for example to set the number of threads.
+        in_place: a matrix product of torch, outside the clock, comes straight before each call.
     """
     names = list(contestants)
+    between = _product() if in_place else _nothing
     for name in names:  # compile, allocate, load
         prepare(name)
         contestants[name]()
@@ -59,6 +70,7 @@ def interleave(
         prepare(name)
         contestants[name]()
         start = time.perf_counter()
+        between()
         contestants[name]()
         once = time.perf_counter() - start
         calls[name] = max(1, round(_TURN / once))
@@ -73,13 +85,26 @@ def interleave(
                 function = contestants[name]
                 prepare(name)
                 function()
-                start = time.perf_counter()
+                spent = 0.0
                 for _ in range(calls[name]):
+                    between()
+                    start = time.perf_counter()
                     function()
-                samples[name].append((time.perf_counter() - start) / calls[name] * 1e6)
+                    spent += time.perf_counter() - start
+                samples[name].append(spent / calls[name] * 1e6)
     finally:
         gc.enable()
     return {name: _summary(times) for name, times in samples.items()}
+
+
+def _product() -> Callable[[], object]:
+    """A matrix product of torch, of some 0.2 ms on two cores of an AMD EPYC: all threads take part."""
+    A = torch.randn(256, 256)
+    result = torch.empty(256, 256)
+    return lambda: torch.mm(A, A, out=result)
+
+
+def _nothing() -> None: ...
 
 
 def _summary(times: list[float]) -> Timing:

@@ -38,8 +38,6 @@ def time_per_matrix(rows: list[dict[str, Any]]) -> Path:
 
     with figures.style() as plt:
         figure, axis = plt.subplots(figsize=(6.4, 4.2))
-        axis.loglog(sizes, each("svd"), "^-", color=figures.GREY, label="torch.linalg.svd")
-        axis.loglog(sizes, each("numpy"), "v-", color=figures.ORANGE, label="numpy.linalg.eigh")
         axis.loglog(sizes, each("torch 1", "torch 2"), "s-", color=figures.RED, label="torch.linalg.eigh")
         axis.loglog(sizes, each("ours 2"), "o-", color=figures.BLUE, label="eigengrad.eigh")
         axis.set_xticks(sizes, map(str, sizes))

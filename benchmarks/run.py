@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+import block
+import contention
 import derivatives
 import dispatch
 import eigh
+import first_use
 import plots
 import pooling
 import style
@@ -18,9 +21,12 @@ SUBJECTS = {
     "dispatch": dispatch.run,
     "derivatives": derivatives.run,
     "whitening": whitening.run,
+    "block": block.run,
     "pooling": pooling.run,
     "style": style.run,
     "training": training.run,
+    "contention": contention.run,
+    "first_use": first_use.run,
 }
 
 

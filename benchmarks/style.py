@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,6 @@ def transform(groups: int, threads: int) -> dict[str, Any]:
             "product": lambda: square @ points,
         },
         seconds=4,
-        prepare=lambda _: time.sleep(0.01),  # the threads of the one before spin for a while when they are done
     )
     one = times["product"].median / 1e3
     return row(threads, f"whiten_color, {groups} group{'s' * (groups > 1)}", times) | {

@@ -15,9 +15,9 @@ from harness import interleave, write
 SHAPES = [(128, 64, 32, 32), (8, 64, 16, 16)]
 GROUP_SIZES = [4, 8, 16, 32, 64]
 TEXT = """`DecorrelatedBatchNorm2d(64, group_size=d)` in training, forward + backward, float32; ratios of medians to
-`nn.BatchNorm2d` measured in turns with it. *plain*: the same layer written around `torch.linalg.eigh`. *limit*: the
-time that the passes over memory and the products would take at this machine's bandwidth and matrix-product rate,
-both measured in the same run, as a share of the layer's time."""
+`nn.BatchNorm2d` measured in turns with it, each call straight after a matrix product of torch. *plain*: the same layer
+written around `torch.linalg.eigh`. *limit*: the time that the passes over memory and the products would take at this
+machine's bandwidth and matrix-product rate, both measured in the same run, as a share of the layer's time."""
 
 
 def run(threads: list[int]) -> Path:
