@@ -22,8 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests" / "lab"), str(ROOT / "benchmarks")]
 
-import harness  # noqa: E402
 import test_hostile_files as hostile  # noqa: E402
+
+import harness  # noqa: E402
 
 FILES = 9_000  # of each reader
 PART = 1_000  # files of one process: a failure ends it, and the rest of its files are not read

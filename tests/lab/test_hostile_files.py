@@ -316,7 +316,10 @@ def test_long_names_of_deep_files_do_not_multiply(length, count, tmp_path, monke
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for number in range(count):
             archive.writestr(f"{number}{'ä' * length}" + "/a" * 31 + "/x", b"")
-    with limited_memory(100 << 20), pytest.raises(CorruptDataError, match=r"has a name of 30,0|has more than 100,000 folders"):
+    with (
+        limited_memory(100 << 20),
+        pytest.raises(CorruptDataError, match=r"has a name of 30,0|has more than 100,000 folders"),
+    ):
         ZipFiles(tmp_path / "a.zip")
 
 

@@ -222,7 +222,9 @@ CHANGES = {
     "a module is missing": lambda state: state["modules"].clear(),
     "weights of another shape": lambda state: state["modules"]["model"].update({"head.weight": torch.ones(1)}),
     "weights that are none": lambda state: state["modules"].update(model="weights"),
-    "an optimizer without its groups": lambda state: [part.pop("param_groups") for part in state["optimizers"].values()],
+    "an optimizer without its groups": lambda state: [
+        part.pop("param_groups") for part in state["optimizers"].values()
+    ],
     "no random numbers": lambda state: state["processes"].__setitem__(0, {}),
     "random numbers of another kind": lambda state: state["processes"][0].update(random=7),
 }
