@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fuzz lint bench docs clean
+.PHONY: help demo test test-slow fuzz fuzz-files lint bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -31,8 +31,11 @@ test: $(READY)  ## the test suite, with doctests (minutes)
 test-slow: $(READY)  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)
 
-fuzz: $(READY)  ## a million adversarial matrices through rules and functions
+fuzz: $(READY)  ## ten million adversarial matrices through rules and functions
 	@$(BIN)/python tests/fuzzing/fuzz.py $(FUZZ)
+
+fuzz-files: $(READY)  ## a hundred thousand mutated files through the readers of the lab
+	@$(BIN)/python tests/fuzzing/fuzz_files.py $(FUZZ)
 
 lint: $(READY)  ## ruff and mypy --strict
 	@$(BIN)/ruff check .

@@ -5,7 +5,7 @@ import torch
 
 import eigengrad as eg
 import fuzz
-from eigengrad import matrix_functions
+from eigengrad import GradientWarning, matrix_functions
 from eigengrad.gradients import RULES
 
 SEED = 1
@@ -43,3 +43,11 @@ def test_batch_is_determined_by_seed_and_number():
     assert torch.equal(first.hermitian, again.hermitian)
     assert torch.equal(first.rectangular, again.rectangular)
     assert not torch.equal(first.hermitian, other.hermitian)
+
+
+@pytest.mark.parametrize(("number", "matrix"), [(4296, 1475), (7320, 5086)])
+def test_a_tie_that_round_off_makes_a_gap_of_six_epsilon_is_warned_of(number, matrix):
+    """Found among ten million matrices: the kernels put equal eigenvalues that far apart, at n = 5."""
+    batch = fuzz.make_batch(0, number)
+    with pytest.warns(GradientWarning, match="equal to round-off"):
+        matrix_functions.spectral_projector(batch.hermitian[matrix] / batch.scale, 1)

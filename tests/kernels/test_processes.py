@@ -228,6 +228,55 @@ def test_the_folder_of_a_single_process_goes_with_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@linux
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root chooses its group")
+@pytest.mark.parametrize("place", ["eigengrad", "above"])
+def test_a_folder_that_a_shared_group_can_write_to_is_not_used(cache, tmp_path, place):
+    """Where all users are in one group, one's own group is no protection."""
+    mark = tmp_path / "executed"
+    for path in files(cache):
+        path.write_bytes(pickle.dumps(Planted(mark)))
+    shared = {"eigengrad": cache / "eigengrad", "above": cache}[place]
+    os.chown(shared, 0, 100)
+    shared.chmod(0o775)
+    result = run("import os; os.setegid(100)\n" + textwrap.dedent(SMALL), cache=cache)
+    assert not mark.exists()
+    assert f"others can write to {shared}" in result.stderr
+
+
+@linux
+def test_a_temporary_folder_is_removed_by_its_own_process_and_not_trusted_when_made_anew(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    script = """
+        import os, shutil, sys
+        from eigengrad.kernels.runtime import cache
+        place = cache.location()
+        child = os.fork()
+        if child == 0:
+            sys.exit()  # with all that is to be done at the end of a process
+        assert os.waitpid(child, 0)[1] == 0
+        assert place.is_dir()
+        shutil.rmtree(place)  # as those do who clean /tmp, and then somebody else makes it again
+        place.mkdir()
+        place.chmod(0o777)
+    """
+    result = run(textwrap.dedent(script) + textwrap.dedent(SMALL), cache=tmp_path / "file", TMPDIR=str(tmp_path))
+    assert f"others can write to {tmp_path}/eigengrad-" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_without_any_folder_that_can_be_written_kernels_are_compiled(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    script = """
+        import tempfile
+        def fail(*arguments, **options):
+            raise FileNotFoundError("No usable temporary directory found")
+        tempfile.mkdtemp = fail
+    """
+    result = run(textwrap.dedent(script) + textwrap.dedent(SMALL), cache=tmp_path / "file")
+    assert "the kernel cache cannot be used (FileNotFoundError: No usable" in result.stderr
+
+
 def test_kernels_of_other_versions_are_removed_after_a_month(cache):
     (folder,) = cache.glob("eigengrad/kernels-*")
     old, recent = folder.with_name("kernels-old"), folder.with_name("kernels-recent")

@@ -1,7 +1,8 @@
 """Files that somebody else wrote: whatever they hold, they are read or refused by name, and nothing else happens.
 
 The fuzzers run in a process of their own, which has 2 GB more than it starts with and 10 s for each file.
-``python tests/lab/test_hostile_files.py <reader> <seed> <files> <seconds>`` runs one by hand.
+``python tests/lab/test_hostile_files.py <reader> <seed> <files> <seconds>`` runs one by hand, and ``make fuzz-files``
+all of them on 108,000 files.
 """
 
 from __future__ import annotations
@@ -306,6 +307,46 @@ def test_a_name_of_a_thousand_folders_is_refused(tmp_path):
         archive.writestr("a/" * 30_000 + "0.png", b"")
     with limited_memory(512 << 20), pytest.raises(CorruptDataError, match=r"lies more than 32 folders deep"):
         ZipFiles(tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize(("length", "count"), [(30_000, 200), (10, 20_000)])
+def test_long_names_of_deep_files_do_not_multiply(length, count, tmp_path, monkeypatch):
+    """A zip of 20 MB had names of folders of 1.2 GB: 32 for each file, each nearly as long as its own."""
+    monkeypatch.setattr(data_files, "_MOST_FOLDERS", 100_000)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number in range(count):
+            archive.writestr(f"{number}{'ä' * length}" + "/a" * 31 + "/x", b"")
+    with (
+        limited_memory(100 << 20),
+        pytest.raises(CorruptDataError, match=r"has a name of 30,0|has more than 100,000 folders"),
+    ):
+        ZipFiles(tmp_path / "a.zip")
+
+
+def test_a_jpeg_of_many_scans_is_not_decoded(tmp_path):
+    """Each scan goes over all pixels: a megabyte with 300 of them took 17 s."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(buffer, "JPEG", progressive=True, comment=b"\xff\xda" * 1000)
+    whole = buffer.getvalue()
+    scan = whole[whole.rindex(b"\xff\xda") : -2]
+    path = tmp_path / "a.jpg"
+    appended = b"\xff\xda\x00\x02" * 1000  # behind the image, where telephones keep a film
+    for scans, fits in ((30, True), (100, False)):
+        path.write_bytes(whole[:-2] + scan * scans + whole[-2:] + appended)
+        for read, error in (
+            (lambda: Pictures(FolderFiles(tmp_path), ["a.jpg"]).read(0), CorruptDataError),
+            (lambda: read_picture(path), PictureError),
+        ):
+            with contextlib.nullcontext() if fits else pytest.raises(error, match="more than 50 scans"):
+                read()
+
+
+def test_a_jpeg_of_many_segments_is_not_opened(tmp_path):
+    whole = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(whole, "JPEG")
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8" + b"\xff\xfe\x00\x02" * 20_000 + whole.getvalue()[2:])
+    with pytest.raises(CorruptDataError, match="10,000 segments"):
+        Pictures(FolderFiles(tmp_path), ["a.jpg"]).read(0)
 
 
 def test_an_image_that_declares_too_many_pixels_is_not_decoded(tmp_path):
@@ -892,7 +933,7 @@ def ran_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def fuzz(reader: str, seed: int, files: int, seconds: float) -> dict[str, Any]:
+def fuzz(reader: str, seed: int | str, files: int, seconds: float) -> dict[str, Any]:
     """Read mutated files; how many, how many of them were refused, and the longest that one took, in seconds."""
     function, errors = READERS[reader]
     refused, count, longest, end = 0, 0, 0.0, time.monotonic() + seconds
@@ -1078,4 +1119,4 @@ def test_a_pipe_in_the_place_of_a_picture_is_not_waited_for(tmp_path):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # Pillow's, of damaged images
-    print(json.dumps(fuzz(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))
+    print(json.dumps(fuzz(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))))

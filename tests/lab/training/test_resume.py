@@ -218,6 +218,42 @@ def test_if_all_are_damaged_all_are_named_and_nothing_is_touched(tmp_path):
     assert [path.read_bytes() for path in paths] == contents
 
 
+CHANGES = {
+    "a module is missing": lambda state: state["modules"].clear(),
+    "weights of another shape": lambda state: state["modules"]["model"].update({"head.weight": torch.ones(1)}),
+    "weights that are none": lambda state: state["modules"].update(model="weights"),
+    "an optimizer without its groups": lambda state: [
+        part.pop("param_groups") for part in state["optimizers"].values()
+    ],
+    "no random numbers": lambda state: state["processes"].__setitem__(0, {}),
+    "random numbers of another kind": lambda state: state["processes"][0].update(random=7),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_checkpoint_that_does_not_fit_the_run_is_named(change, tmp_path):
+    """Its checksums are right: somebody has made it up."""
+    stop_at(3, tmp_path)
+    (path,) = tmp_path.glob("step-*.pt")
+    state = torch.load(path, weights_only=True)
+    CHANGES[change](state)
+    torch.save(state, path)
+    with pytest.raises(CheckpointError, match=rf"the checkpoint of step 3 in {tmp_path} does not fit this run \("):
+        train(CONFIG, tmp_path, progress=False)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("step", "3"), ("epoch", 1.5), ("seconds", float("nan")), ("curves", []), ("processes", {})]
+)
+def test_a_checkpoint_with_a_field_of_another_type_is_named(name, value, tmp_path):
+    stop_at(3, tmp_path)
+    (path,) = tmp_path.glob("step-*.pt")
+    torch.save(torch.load(path, weights_only=True) | {name: value}, path)
+    with pytest.raises(CheckpointError, match=rf"{path} is damaged \({name}: got"):
+        train(CONFIG, tmp_path, progress=False)
+
+
 def test_starting_over_is_possible(uninterrupted, tmp_path):
     stop_at(50, tmp_path)
     damage(max(tmp_path.glob("step-*.pt")), "truncated")

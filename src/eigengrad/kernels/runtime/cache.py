@@ -1,7 +1,8 @@
 """Where compiled kernels are kept for later processes: in numba's own cache, in a folder that nobody else can write to.
 
 What is in a cache is executed. So the folder must belong to this user and be closed to others, and none of the folders
-above it may let somebody else put another in its place; otherwise a temporary one is used, for this process only.
+above it may let somebody else put another in its place; otherwise a temporary one is used, for this process only. That
+is looked at again before each kernel, since a temporary folder may be cleaned away and made anew by somebody else.
 
 numba looks for changes in a kernel's own file, and lets processes that compile at the same time overwrite each other's
 numbered files. The folder is therefore named after all that kernels are made from, and holds one signature of each.
@@ -53,14 +54,19 @@ def location() -> Path:
         _log.warning(
             "compiled kernels are kept for this process only: %s. Set NUMBA_CACHE_DIR to a folder of your own.", error
         )
-        path = Path(tempfile.mkdtemp(prefix="eigengrad-"))
-        atexit.register(shutil.rmtree, path, ignore_errors=True)
+        path = Path(tempfile.mkdtemp(prefix="eigengrad-")).resolve()
+        atexit.register(_remove_temporary, path, os.getpid())
         return path
 
 
 @contextlib.contextmanager
 def folder(number: str) -> Iterator[None]:
-    """Let numba keep what it compiles meanwhile, for one type of number, in :func:`location`."""
+    """Let numba keep what it compiles meanwhile, for one type of number, in :func:`location`.
+
+    Raises:
+        OSError: the folder is gone, or no longer closed to others.
+    """
+    _require_private(location())
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(location() / number)
     try:
@@ -105,20 +111,41 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def _remove_temporary(path: Path, process: int) -> None:
+    """Remove the folder of a process when that process ends, not when a forked child does."""
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _require_private(path: Path) -> None:
     """Refuse a folder in which somebody else could put a file, or another folder in its place."""
     if not hasattr(os, "geteuid"):  # Windows, where a user's folders are closed to others
         return
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
     for place in (path, *path.parents):
         found = place.lstat()
-        others = found.st_mode & (stat.S_IWOTH | (0 if found.st_gid in (group, 0) else stat.S_IWGRP))
+        shared_group = found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid, user)
+        others = found.st_mode & stat.S_IWOTH or shared_group
         if place == path:
             refused = found.st_uid != user or bool(found.st_mode & 0o077) or not stat.S_ISDIR(found.st_mode)
         else:
             refused = found.st_uid not in (user, 0) or bool(others and not found.st_mode & stat.S_ISVTX)
         if refused:
             raise PermissionError(f"others can write to {place}")
+
+
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether a group is root's, or has the user for its only member, as where each user has a group of that name."""
+    if group == 0:
+        return True
+    import grp
+    import pwd
+
+    try:
+        name, found = pwd.getpwuid(user).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == name and set(found.gr_mem) <= {name}
 
 
 def _remove_unused(path: Path) -> None:

@@ -78,10 +78,10 @@ kernel = Kernel
 
 def _cached(signature: Any, function: Callable[..., int], number: str) -> Any:
     """The C function, from the cache if it is there; whatever is wrong with the cache, it is compiled."""
-    if not cache.holds(function, number):
-        _announce()
     try:
         with cache.folder(number):
+            if not cache.holds(function, number):
+                _announce()
             return cfunc(signature, cache=True, **_OPTIONS)(function)
     except Exception as error:  # a damaged file can raise anything
         _log.warning("the kernel cache cannot be used (%s: %s): compiling", type(error).__name__, error)

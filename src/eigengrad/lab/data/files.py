@@ -22,6 +22,8 @@ _LARGEST_FILE = 256 << 20
 _DEEPEST = 32
 #: Folders altogether; with links in a few of them, a tree can have any number.
 _MOST_FOLDERS = 200_000
+#: Characters of a name in a zip: each of its folders is a name as well, so that a name can take 32 times its length.
+_LONGEST_NAME = 1_000
 
 
 class Files(Protocol):
@@ -143,11 +145,16 @@ class ZipFiles:
             raise CorruptDataError(path, problem, remedy) from error
         names = [name for name in self._zip.namelist() if not any(map(_left_behind, name.split("/")))]
         self.files = sorted(name for name in names if not name.endswith("/"))
-        deep = [name for name in names if name.count("/") > _DEEPEST]
-        if deep:
-            raise CorruptDataError(self.where(deep[0][:200]), f"lies more than {_DEEPEST} folders deep", remedy)
-        # A zip need not list its folders, so they are taken from the names of the files as well.
-        self.folders = {name[: i + 1] for name in names for i, letter in enumerate(name) if letter == "/"}
+        self.folders: set[str] = set()
+        for name in names:
+            if name.count("/") > _DEEPEST:
+                raise CorruptDataError(self.where(name[:200]), f"lies more than {_DEEPEST} folders deep", remedy)
+            if len(name) > _LONGEST_NAME:
+                raise CorruptDataError(self.where(name[:200]), f"has a name of {len(name):,} characters", remedy)
+            # A zip need not list its folders, so they are taken from the names of the files as well.
+            self.folders.update(name[: i + 1] for i, letter in enumerate(name) if letter == "/")
+            if len(self.folders) > _MOST_FOLDERS:
+                raise CorruptDataError(path, f"has more than {_MOST_FOLDERS:,} folders in it", remedy)
 
     def read(self, name: str) -> bytes:
         """What a file holds; its checksum is compared with the zip's."""

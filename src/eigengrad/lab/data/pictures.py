@@ -13,6 +13,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from ..jpeg import require_few_scans
 from .errors import CorruptDataError
 from .files import Files
 
@@ -56,6 +57,7 @@ class Pictures:
         name = self.names[index]
         content = self.files.read(name)
         try:
+            require_few_scans(content)
             with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
                 if image.width * image.height > _MOST_PIXELS:
                     raise ValueError(f"{image.width} × {image.height} pixels; expected at most {_MOST_PIXELS:,}")

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..files import make_folder, read_regular_file, write_atomically
+from ..jpeg import require_few_scans
 
 __all__ = ["Picture", "PictureError", "find_pictures", "read_mask", "read_picture", "refuse_output", "write_picture"]
 
@@ -97,6 +98,7 @@ def read_picture(path: Path) -> Picture:
     with _Naming(path):
         # From memory: of a file, Python allocates as many bytes as a chunk declares before it reads them.
         content = read_regular_file(path, LARGEST)
+        require_few_scans(content)
     with _Naming(path), Image.open(io.BytesIO(content), formats=_formats()) as image:
         if image.width * image.height > max(MANY_PIXELS, PIXELS_PER_BYTE * len(content)):
             raise ValueError(f"it declares {image.width} × {image.height} pixels in {len(content):,} bytes")

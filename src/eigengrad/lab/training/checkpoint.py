@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import DamagedFileWarning
+from ..json_fields import require_kind, require_number
 from ..tensors import load_tensors, save_tensors
 from .settings import Settings
 
@@ -87,8 +88,13 @@ def _read(path: Path) -> dict[str, Any]:
     if state.get("format") != _FORMAT:
         raise ValueError(f"its format is {str(state.get('format'))[:80]!r}; expected {_FORMAT}")
     missing = [name for name in _FIELDS if name not in state]
-    if missing or not isinstance(state["settings"], dict):
-        raise ValueError(f"it has no {missing[0] if missing else 'settings'}")
+    if missing:
+        raise ValueError(f"it has no {missing[0]}")
+    for name in ("epoch", "batch", "step", "epoch_seconds", "seconds"):
+        require_number(name, state[name], whole=not name.endswith("seconds"))
+    for name in ("settings", "curves", "health", "modules", "optimizers", "schedulers"):
+        require_kind(name, state[name], dict)
+    require_kind("processes", state["processes"], list)
     return state
 
 

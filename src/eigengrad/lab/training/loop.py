@@ -22,7 +22,7 @@ from ...errors import LinAlgError
 from ..files import make_folder, remove_partial
 from ..tensors import save_tensors
 from . import randomness
-from .checkpoint import Checkpoints, require_same
+from .checkpoint import CheckpointError, Checkpoints, require_same
 from .classification import Classification
 from .config import Config
 from .engine import Engine, StopRequested
@@ -422,6 +422,16 @@ class _Run:
                 f"the run in {self.directory} was begun with {len(processes)} processes, and there are "
                 f"{self.engine.world} now; start as many again, or delete the folder to start over"
             )
+        try:
+            self._load(state, processes[self.engine.rank])
+        except Exception as error:  # torch's own load_state_dict raises many kinds
+            raise CheckpointError(
+                f"the checkpoint of step {state['step']} in {self.directory} does not fit this run "
+                f"({type(error).__name__}: {str(error)[:300]}). Delete it to go on from the one before, if there is one"
+            ) from error
+
+    def _load(self, state: dict[str, Any], mine: dict[str, Any]) -> None:
+        """Take over a state, and the part of it that belongs to this process."""
         for name in ("epoch", "batch", "step", "epoch_seconds", "seconds", "curves", "best"):
             setattr(self, name, state[name])
         self.changes = state.get("changes", [])  # which states of earlier versions do not have
@@ -433,7 +443,6 @@ class _Run:
                 part.load_state_dict(state[kind][name])
         if state["scaler"] is not None and self.engine.accelerator.scaler is not None:
             self.engine.accelerator.scaler.load_state_dict(state["scaler"])
-        mine = processes[self.engine.rank]
         self.samples, self.totals = mine["samples"], dict(mine["totals"])
         randomness.restore(mine["random"])
 
