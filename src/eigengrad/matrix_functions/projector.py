@@ -36,9 +36,9 @@ def spectral_projector(
     pairs of a chosen and another eigenvalue, and 0 for all other pairs. So gaps among the chosen eigenvalues, or
     among the others, do not matter. First and second derivatives.
 
-    Where the cut itself goes through a tie, to round-off (n · finfo.eps · max|λ|), the projector is one of many, of the
-    right rank, and has no gradient: a :class:`~eigengrad.errors.GradientWarning` says so on the CPU, and the gap counts
-    as that round-off, so that the gradient stays finite.
+    Where the cut itself goes through a tie, the projector is one of many, of the right rank, and has no gradient. A
+    :class:`~eigengrad.errors.GradientWarning` says so on the CPU where the gap is below (n + 16) · finfo.eps · max|λ|,
+    and may be nothing but round-off. It counts as n · finfo.eps · max|λ| at least, so that the gradient stays finite.
 
     Args:
         A: Hermitian, (..., n, n); refused if it is not, to √finfo.eps.
