@@ -18,8 +18,8 @@ from .divided_differences import ScalarFunction
 __all__ = ["Step", "distances"]
 
 
-# In units of finfo.eps · max|λ|. However small the matrix, equal eigenvalues are computed up to 10 of them apart (LAPACK
-# at n = 3 to 8, a million matrices; the kernels from n = 5): n alone would miss one tie of a hundred at n = 3.
+# In units of finfo.eps · max|λ|. However small the matrix, equal eigenvalues are computed up to 12 of them apart (by
+# LAPACK at n = 3 to 8, in 10⁶ matrices; the kernels from n = 5): n alone would miss one tie of a hundred at n = 3.
 _UNKNOWN = 16
 
 
