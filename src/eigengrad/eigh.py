@@ -63,7 +63,8 @@ def eigh(
         B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I.
             The gradient of B is that of torch's Cholesky factor: run the backward pass outside of autocast.
         k: only the k largest eigenvalues and their vectors, or the −k smallest if negative. A loss of the subspace of
-            these vectors then has its exact gradient: between kept and dropped no rule is used.
+            these vectors then has its exact gradient: between kept and dropped no rule is used. (Its second derivative
+            is exact away from ties; :func:`eigengrad.spectral_projector` has it at ties on either side of the cut.)
         gradient: a rule such as ``Saturate(rtol=1e-5)``, or its name: "saturate", "exact", "taylor", "clip",
             "lorentzian", "mask", "truncate", "power_iteration".
         driver: who computes the decomposition; ``None`` chooses.

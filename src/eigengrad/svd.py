@@ -58,7 +58,8 @@ def svd(
         A: (..., m, n), of any batch shape; the types of :func:`eigengrad.eigh`.
         full_matrices: complete U to (..., m, m) and Vh to (..., n, n). Not used where k is given.
         k: only the k largest singular values and their vectors, or the −k smallest if negative. A loss of the
-            subspaces of these vectors then has its exact gradient: between kept and dropped no rule is used.
+            subspaces of these vectors then has its exact gradient: between kept and dropped no rule is used. (Its
+            second derivative is exact away from ties.)
         gradient: a rule or its name, as in :func:`eigengrad.eigh`, except power iteration, which is defined for
             eigenvectors only.
         driver: who computes the decomposition; ``None`` chooses.

@@ -14,6 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from eigengrad.errors import GradientWarning
 from eigengrad.matrix_functions import spectral_projector
 from eigengrad.matrix_functions.cut import Step
+from eigengrad.testing import random_hermitian
 from functions_matrix import gradient, hermitian, matrix, randn, relative_error
 
 F32, F64, C128 = torch.float32, torch.float64, torch.complex128
@@ -178,6 +179,17 @@ def test_a_cut_through_a_tie_warns_and_keeps_rank_and_bound(rotate, scale, dtype
     floor = 4 * torch.finfo(dtype).eps * 2 * scale
     assert g.abs().max() <= 1.01 * torch.linalg.matrix_norm(G) / floor
     assert torch.isfinite(g).all()
+
+
+@pytest.mark.parametrize("driver", ["lapack", None])
+@pytest.mark.parametrize("n", [3, 5])
+def test_every_tie_warns_however_far_apart_it_was_computed(n, driver):
+    """LAPACK computes one of a hundred ties at n = 3 more than n · finfo.eps apart; the kernels one of 400 at n = 5."""
+    values = torch.cat([torch.full((1,), 0.5), torch.ones(n - 1)]).expand(1500, n)
+    tied = random_hermitian(values, torch.Generator().manual_seed(n), F32)
+    for A in tied:
+        with pytest.warns(GradientWarning, match="equal to round-off"):
+            spectral_projector(A, 1, driver=driver)
 
 
 def test_the_warning_names_the_batch_element_also_inside_transforms():

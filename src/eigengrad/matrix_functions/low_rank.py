@@ -21,9 +21,11 @@ def low_rank(A: Tensor, k: int, *, driver: str | None = None, check_finite: bool
 
     It is A P with the projector P on the right singular vectors of the k largest singular values, whose derivative has
     1/(σ_i² − σ_j²) for pairs of a kept and a dropped singular value, and nothing else: ties among the kept, or
-    among the dropped, do not matter, nor does rank deficiency. First and second derivatives. Where the
-    cut goes through a tie, to round-off (max(m, n) · finfo.eps · σ_max), there is no gradient: a
-    :class:`~eigengrad.errors.GradientWarning` says so on the CPU, and the gap counts as that round-off.
+    among the dropped, do not matter, nor does rank deficiency. First and second derivatives.
+
+    Where the cut goes through a tie, there is no gradient. A :class:`~eigengrad.errors.GradientWarning` says so on the
+    CPU where the gap is below (max(m, n) + 16) · finfo.eps · σ_max, and may be nothing but round-off. It counts as
+    max(m, n) · finfo.eps · σ_max at least, so that the gradient stays finite.
 
     Args:
         A: (..., m, n).

@@ -20,9 +20,6 @@ from .spectral import spectral
 __all__ = ["spectral_projector"]
 
 _NAME = "spectral_projector"
-#: Round-off of a gap, in units of n · finfo.eps · max|λ|: among ten million matrices (``make fuzz``) the worst residual
-#: of eigh is 2, so each of two equal eigenvalues may be off by as much.
-_TIE = 4.0
 
 
 def spectral_projector(
@@ -39,9 +36,9 @@ def spectral_projector(
     pairs of a chosen and another eigenvalue, and 0 for all other pairs. So gaps among the chosen eigenvalues, or
     among the others, do not matter. First and second derivatives.
 
-    Where the cut itself goes through a tie, to round-off (4 n · finfo.eps · max|λ|), the projector is one of many, of
-    the right rank, and has no gradient: a :class:`~eigengrad.errors.GradientWarning` says so on the CPU, and the gap
-    counts as that round-off, so that the gradient stays finite.
+    Where the cut itself goes through a tie, the projector is one of many, of the right rank, and has no gradient. A
+    :class:`~eigengrad.errors.GradientWarning` says so on the CPU where the gap is below (n + 16) · finfo.eps · max|λ|,
+    and may be nothing but round-off. It counts as n · finfo.eps · max|λ| at least, so that the gradient stays finite.
 
     Args:
         A: Hermitian, (..., n, n); refused if it is not, to √finfo.eps.
@@ -73,7 +70,7 @@ def spectral_projector(
         L, V = decompose(_NAME, M, driver, check_finite)
         if n == 0:
             return spectral(M, L, V, Step()).to(A.dtype)
-        floor = (_TIE * round_off(L)).clamp(min=torch.finfo(L.dtype).tiny)
+        floor = round_off(L).clamp(min=torch.finfo(L.dtype).tiny)
 
         def part(below: Tensor, falling: bool) -> Tensor:
             return spectral(M, distances(_NAME, "eigenvalue", L, below, floor)[0], V, Step(falling))

@@ -119,13 +119,14 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
         return L.clamp(min=eps)
     if f.domain == "real" or L.numel() == 0:
         return L
+    inside_transform = transforming() and not torch.compiler.is_compiling()
     if f.domain == "non-zero":
-        if transforming():
+        if inside_transform:
             _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
         elif L.is_cpu and is_concrete(L):
             _is_inside(L, name, f.domain)
         return L
-    if transforming():
+    if inside_transform:
         _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
     elif not L.is_cpu or not is_concrete(L):  # nobody can raise an error here: NaN is as loud as it gets
         return torch.where(L.detach() < -round_off(L.detach()), torch.nan, L.clamp(min=0))
