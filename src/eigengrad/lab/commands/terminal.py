@@ -112,6 +112,8 @@ def _sentence(error: Exception) -> str:
     """What an error says, without the system's number for it."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error}: it comes with pip install 'eigengrad[lab]'" if "pip install" not in str(error) else str(error)
     return str(error)
 
 
