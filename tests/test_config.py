@@ -183,3 +183,21 @@ def test_warmup_knows_every_kernel_that_is_ever_loaded():
     }
     assert defined
     assert set(_kernels(["eigensolvers", "vjp", "feature_maps"])) == defined
+
+
+def test_without_numba_the_warning_breaks_no_graph_of_the_compiler():
+    run(
+        """
+        compiled = torch.compile(lambda A: eg.eigh(A).eigenvalues.sum(), fullgraph=True, backend="aot_eager")
+        compiled(A).backward()
+        assert len(told) == 1
+        """,
+        before="""
+        import sys
+        sys.modules["numba"] = None
+        import torch
+        import eigengrad as eg
+        first = torch.compile(lambda A: eg.eigh(A).eigenvalues.sum(), fullgraph=True, backend="aot_eager")
+        first(torch.eye(3))
+        """,
+    )
