@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import linalg
+from .config import show_config
 from .diagnostics import GradientMonitor, SpectrumReport, spectrum_report
 from .eigh import eigh
 from .errors import (
@@ -86,6 +87,7 @@ __all__ = [
     "polar",
     "power_iteration",
     "procrustes",
+    "show_config",
     "spectral_projector",
     "spectrum_report",
     "svd",

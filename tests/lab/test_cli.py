@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 from pathlib import Path
@@ -16,13 +17,13 @@ import torch
 from typer.testing import CliRunner
 
 import eigengrad
-from eigengrad.lab.cli import app, bench, compare, reproduce, sweep, train
+from eigengrad.lab.app import app, bench, compare, reproduce, sweep, train, warmup
 from eigengrad.lab.commands.terminal import explained
 from eigengrad.lab.files import DamagedFileWarning
 from eigengrad.lab.training import Result
 
 RUNNER = CliRunner()
-COMMANDS = (bench, compare, reproduce, sweep, train)
+COMMANDS = (bench, compare, reproduce, sweep, train, warmup)
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -85,6 +86,50 @@ def test_version(call):
     assert call("--version") == (0, f"eigengrad {eigengrad.__version__}\n")
 
 
+def test_info_shows_what_show_config_returns(call):
+    assert call("info") == (0, eigengrad.show_config() + "\n")
+
+
+def test_warmup_says_how_long_it_took_and_what_it_compiles_is_kept(tmp_path):
+    pytest.importorskip("numba")
+    env = {**ONE_THREAD, "NUMBA_CACHE_DIR": str(tmp_path)}
+    one_kernel = """
+        import sys
+        import eigengrad.kernels.warmup
+        from eigengrad.lab.cli import main
+        sys.modules["eigengrad.kernels.warmup"]._kernels = lambda subjects: [("feature_maps.common", "pivots")]
+        sys.argv = ["eigengrad", "warmup", "--float64"]
+        main()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(one_kernel)]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.search(r"kernels ready after \d+ s", done.stdout)
+    assert "2/2" in done.stdout
+    assert len(list(tmp_path.rglob("*.nbi"))) == 2
+
+
+def test_warmup_without_kernels_fails_and_says_why(tmp_path):
+    run = process("warmup", cwd=tmp_path, env={**ONE_THREAD, "EIGENGRAD_KERNELS": "0"})
+    text, _ = run.communicate(timeout=120)
+    assert (run.returncode, text) == (1, "error: kernels cannot be compiled: EIGENGRAD_KERNELS=0\n")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_a_sentence_says_what_to_install_and_info_still_works(tmp_path, missing):
+    def run(*arguments):
+        script = f"import sys\nsys.modules[{missing!r}] = None\nimport eigengrad.lab.cli as cli\ncli.main()"
+        command = [sys.executable, "-c", script, *arguments]
+        return subprocess.run(command, env=ONE_THREAD, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    refused = run("compare")
+    assert refused.returncode == 1
+    assert f"{missing} is not installed): pip install 'eigengrad[lab]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    shown = run("info")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("eigengrad ")
+
+
 # Misuse: exit code 2, and a sentence ----------------------------------------------------------------------------------
 
 
@@ -113,6 +158,7 @@ TRANSLATE = ("translate", "train", "--domain-a", ".", "--domain-b", ".")
         (("reproduce",), "Missing argument"),
         (("bench", "speed"), "no benchmark is called 'speed'; there are: whitening, eigh, dispatch, derivatives"),
         (("compare", "--jobs", "0"), "'--jobs'"),
+        (("warmup", "kernels"), "subjects: got 'kernels'; expected one of 'eigensolvers', 'feature_maps', 'vjp'"),
         (("translate-nothing",), "No such command"),
         ((*TRANSLATE, "--image-size", "32"), "error: --image-size must be at least 64 for 3 scales"),
         ((*TRANSLATE, "--width", "5"), "error: --group-size must divide the 20 channels of the features (4 × --width)"),

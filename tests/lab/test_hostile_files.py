@@ -1,4 +1,4 @@
-"""Files that somebody else wrote: whatever they hold, they are read or refused by name, and nothing else happens.
+"""Files of unknown origin: whatever they hold, they are read or refused by name, and nothing else happens.
 
 The fuzzers run in a process of their own, which has 2 GB more than it starts with and 10 s for each file.
 ``python tests/lab/test_hostile_files.py <reader> <seed> <files> <seconds>`` runs one by hand, and ``make fuzz-files``
@@ -54,7 +54,7 @@ from eigengrad.lab.style.translation import TranslationConfig
 from eigengrad.lab.style.translation.apply import load_painter
 from eigengrad.lab.style.translation.translator import Translator
 from eigengrad.lab.style.weights import SHIPPED, WeightsError, load_codec
-from eigengrad.lab.sweeps.board import Board
+from eigengrad.lab.sweeps.progress_table import ProgressTable
 from eigengrad.lab.sweeps.run import Run
 from eigengrad.lab.tensors import load_tensors
 from eigengrad.lab.training import Config, Failure, Result
@@ -818,8 +818,8 @@ def fuzz_result(change: Mutation, folder: Path) -> None:
     (folder / "result.json").write_bytes(change.json(change.draw.choice(RESULTS)))
     result = Result.load(folder)
     result.save(folder / "again.json")
-    with Board(1, 0, visible=False) as board:
-        board.ended(Run(result.config, folder), result)
+    with ProgressTable(1, 0, visible=False) as table:
+        table.ended(Run(result.config, folder), result)
     assert len(result.config.key()) > 0
     record(result)
 

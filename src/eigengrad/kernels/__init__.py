@@ -3,6 +3,7 @@
 This is the only door: tensors in, tensors out. Addresses, kernel numbers and costs stay inside.
 
     dispatch        the switch, and the way from a kernel's name to its machine code
+    warmup          compiles ahead of the first use
     costs           what kernels take: which to choose, how many threads
     memory          addresses of tensors, checked
     eigensolvers/   Jacobi, batched QL, divide and conquer
@@ -16,6 +17,17 @@ numba is imported with the first kernel, so that importing eigengrad stays quick
 
 from __future__ import annotations
 
-from .dispatch import REAL, KernelsUnavailableError, available, disable, enable, usable, why_not
+from .dispatch import REAL, KernelsUnavailableError, available, disable, enable, usable, vector_bytes, why_not
+from .warmup import warmup
 
-__all__ = ["REAL", "KernelsUnavailableError", "available", "disable", "enable", "usable", "why_not"]
+__all__ = [
+    "REAL",
+    "KernelsUnavailableError",
+    "available",
+    "disable",
+    "enable",
+    "usable",
+    "vector_bytes",
+    "warmup",
+    "why_not",
+]

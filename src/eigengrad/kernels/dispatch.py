@@ -23,6 +23,7 @@ __all__ = [
     "available",
     "disable",
     "enable",
+    "give_up",
     "load",
     "usable",
     "vector_bytes",
@@ -34,23 +35,38 @@ _log = logging.getLogger("eigengrad")
 REAL = frozenset({torch.float32, torch.float64})
 
 
-def _reason_at_start() -> str | None:
-    """Why there are no kernels, from what can be seen without importing numba."""
-    if os.environ.get("EIGENGRAD_KERNELS", "1").lower() in ("0", "false", "off", "no"):
-        return "EIGENGRAD_KERNELS=0"
-    if importlib.util.find_spec("numba") is None:
+def _switched_off() -> str | None:
+    """The user's choice to do without kernels, as the environment states it."""
+    off = os.environ.get("EIGENGRAD_KERNELS", "1").lower() in ("0", "false", "off", "no")
+    return "EIGENGRAD_KERNELS=0" if off else None
+
+
+def _obstacle() -> str | None:
+    """Why kernels cannot be compiled, as far as it can be seen without importing numba."""
+    try:
+        found = importlib.util.find_spec("numba")
+    except ValueError:  # something without a specification stands in its place
+        found = None
+    if found is None:
         return "numba is not installed (pip install 'eigengrad[fast]')"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):  # people debug their own kernels so
         return "NUMBA_DISABLE_JIT is set"
     return None
 
 
-_reason = _reason_at_start()
+_reason = _switched_off() or _obstacle()
+_untold = None if _switched_off() else _reason  # an obstacle that no warning has named yet
 
 
 def available() -> bool:
-    """Whether kernels are used."""
-    return _reason is None
+    """Whether kernels are used. If something other than the user's choice prevents it, one warning says what."""
+    global _untold
+    if _reason is None:
+        return True
+    if _untold is _reason and not torch.compiler.is_compiling():
+        _untold = None
+        _log.warning("eigengrad computes in torch operations, without its CPU kernels: %s", _reason)
+    return False
 
 
 def why_not() -> str | None:
@@ -83,14 +99,15 @@ class disable:  # noqa: N801 - used as a function, or as a context manager
 
 
 def enable() -> None:
-    """Use kernels again, if numba is there.
+    """Use kernels again, after :func:`disable`, ``EIGENGRAD_KERNELS=0`` or a kernel that could not be compiled.
 
     Raises:
-        RuntimeError: it is not.
+        RuntimeError: kernels cannot be compiled, because numba is not installed or its compiler is switched off.
     """
     global _reason
-    if importlib.util.find_spec("numba") is None:
-        raise RuntimeError("eigengrad.kernels.enable: numba is not installed; see the extra `fast`")
+    obstacle = _obstacle()
+    if obstacle is not None:
+        raise RuntimeError(f"eigengrad.kernels.enable: {obstacle}")
     _reason = None
 
 
@@ -118,27 +135,33 @@ def load(module: str, name: str, dtype: torch.dtype) -> Launcher:
         KernelsUnavailableError: numba does not import or does not compile it. One warning says why, and kernels are off
             from then on.
     """
-    global _reason
     try:
         kernel = getattr(importlib.import_module(f".{module}", __package__), name)
         launcher: Launcher = kernel.launcher(str(dtype).removeprefix("torch."))
     except Exception as error:
-        if _reason is None:
-            _reason = f"{module}.{name} cannot be compiled ({type(error).__name__}: {str(error).strip()[:300]})"
-            _log.warning("eigengrad computes without its kernels from now on: %s", _reason)
-        raise KernelsUnavailableError(_reason) from error
+        raise give_up(f"kernel {module}.{name}", error) from error
     return launcher
+
+
+def give_up(what: str, error: Exception) -> KernelsUnavailableError:
+    """Turn kernels off for the rest of the process, with a warning that names what failed and why."""
+    global _reason, _untold
+    if _reason is None:
+        _reason = _untold = f"{what} cannot be used ({type(error).__name__}: {str(error).strip()[:300]})"
+        available()
+    return KernelsUnavailableError(_reason)
 
 
 @functools.cache
 def vector_bytes() -> int:
-    """How wide the vectors of this CPU are.
+    """The width of this CPU's vectors, in bytes: 64 with AVX-512, 32 with AVX2, otherwise 16.
 
     Raises:
-        KernelsUnavailableError: there is no numba to ask.
+        KernelsUnavailableError: numba, which knows the CPU, does not import. One warning says why, and kernels are off
+            from then on.
     """
     try:
         from .simd import vectors
     except Exception as error:
-        raise KernelsUnavailableError(str(error)) from error
+        raise give_up("numba", error) from error
     return vectors.BYTES

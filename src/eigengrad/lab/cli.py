@@ -1,61 +1,13 @@
-"""The command ``eigengrad``: it only puts the commands of :mod:`eigengrad.lab.commands` together.
-
-To add one, write its file, import it and add its line.
-"""
+"""The command ``eigengrad``. What it offers is in :mod:`.app`, which needs the extra ``lab``."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated
 
-import typer
+__all__ = ["main"]
 
-from .commands.bench import bench
-from .commands.color import color
-from .commands.compare import compare
-from .commands.reproduce import reproduce
-from .commands.stylize import stylize
-from .commands.sweep import sweep
-from .commands.terminal import INTERRUPTED
-from .commands.train import train
-from .commands.translate import translate
-
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_show_locals=False, rich_markup_mode="markdown", add_completion=False
-)
-app.command()(compare)
-app.command()(train)
-app.command()(sweep)
-app.command()(reproduce)
-app.command()(bench)
-app.command()(color)
-app.add_typer(stylize)
-app.add_typer(translate, name="translate")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        import eigengrad
-
-        typer.echo(f"eigengrad {eigengrad.__version__}")
-        raise typer.Exit()
-
-
-@app.callback()
-def _about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Eigendecomposition that you can train through: train with it, compare the methods, redo the paper.
-
-    Start with `eigengrad compare`. Every command has examples: `eigengrad COMMAND --help`.
-
-    Exit codes: 0 done, 1 a run failed, 2 misuse, 130 interrupted.
-    """
+_FAILED, _INTERRUPTED = 1, 130
 
 
 def main() -> None:
@@ -63,9 +15,30 @@ def main() -> None:
     # How much of a gradient the paper's rules remove stands in the record of a run.
     warnings.filterwarnings("ignore", ".*eigengrad.GradientWarning", UserWarning)
     try:
+        try:
+            from .app import app
+        except ModuleNotFoundError as error:
+            sys.exit(_without_extra(error))
         app()
-    except KeyboardInterrupt:  # between two commands' own handling, such as during imports
-        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt:  # outside the commands, which handle it themselves: during imports
+        sys.exit(_INTERRUPTED)
+
+
+def _without_extra(error: ModuleNotFoundError) -> int:
+    """Do what needs nothing but torch; explain what the rest needs. Returns the exit code."""
+    missing = (error.name or "").partition(".")[0]
+    if missing in ("", "eigengrad"):
+        raise error
+    if sys.argv[1:] == ["info"]:
+        from ..config import show_config
+
+        sys.stdout.write(show_config() + "\n")
+        return 0
+    sys.stderr.write(
+        f"error: the command line needs the extra `lab` ({missing} is not installed): "
+        "pip install 'eigengrad[lab]'. Only `eigengrad info` does without it.\n"
+    )
+    return _FAILED
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ __all__ = ["DamagedFileWarning", "make_folder", "read_regular_file", "require_ch
 
 TEMPORARY = ".partial"
 
-#: Seconds after which a temporary file in a folder that nobody holds is taken for one of a killed writer.
+#: Seconds after which a temporary file in a folder that no process holds is taken for one of a killed writer.
 ABANDONED = 3600.0
 
 #: What systems answer that cannot open or flush a folder.
@@ -24,7 +24,7 @@ _NO_FOLDER_FLUSH = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.E
 
 
 class DamagedFileWarning(UserWarning):
-    """A file could not be read, and things go on without it."""
+    """A file could not be read, and the work continues without it."""
 
 
 def write_atomically(path: Path, content: bytes | memoryview, *, flush: bool = True) -> None:
@@ -70,7 +70,7 @@ def _write_new(path: Path, content: bytes | memoryview, *, flush: bool) -> None:
 
 
 def unwritable(path: Path, error: OSError | MemoryError) -> OSError | MemoryError:
-    """The same kind of error, with a message that says what was being written and what to do."""
+    """An error of the same kind, whose message says what was being written and what to do."""
     remedy = "" if isinstance(error, MemoryError) else "; make room, or choose another folder"
     return _explained(error, f"cannot write {path}", f"What was saved before is intact{remedy}")
 
@@ -92,7 +92,7 @@ def make_folder(path: Path) -> None:
 
 
 def read_regular_file(path: Path, limit: int) -> bytes:
-    """What a file holds. Pipes and devices, which may never end, are not opened for reading.
+    """The content of a file. Pipes and devices, which may never end, are not opened for reading.
 
     Args:
         path: of the file, or of a link to it.

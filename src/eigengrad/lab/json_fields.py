@@ -1,4 +1,4 @@
-"""Checks of JSON that may have been written by somebody else."""
+"""Checks of JSON of unknown origin."""
 
 from __future__ import annotations
 

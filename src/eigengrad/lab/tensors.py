@@ -57,7 +57,7 @@ def save_tensors(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def load_tensors(path: Path, *, allow_legacy: bool = False) -> Any:
-    """What a file of ``torch.save`` holds: dictionaries, lists and tuples of numbers, strings and dense tensors.
+    """Read a file of ``torch.save``: dictionaries, lists and tuples of numbers, strings and dense tensors.
 
     Args:
         path: of the file.

@@ -156,5 +156,5 @@ def test_contestants_take_turns():
     turns = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
     assert len(turns) == 31  # one to warm up
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
-    assert len(set(turns)) == 6  # nobody always follows the same one
+    assert len(set(turns)) == 6  # no call always follows the same one
     assert all(value >= 0 for values in times.values() for value in values)

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from eigengrad.lab.cli import app
+from eigengrad.lab.app import app
 from eigengrad.lab.style.images import read_picture
 from eigengrad.lab.style.translation.apply import load_painter
 from eigengrad.lab.style.translation.domains import DRAWN

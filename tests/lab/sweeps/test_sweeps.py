@@ -17,8 +17,8 @@ import torch
 from rich.console import Console
 
 from eigengrad.lab.sweeps import Grid, SweepError, sweep, worker
-from eigengrad.lab.sweeps.board import Board
 from eigengrad.lab.sweeps.local import budget
+from eigengrad.lab.sweeps.progress_table import ProgressTable
 from eigengrad.lab.sweeps.run import Run
 from eigengrad.lab.training import Config, Failure, Result, train
 from eigengrad.lab.training.environment import available_cores
@@ -212,7 +212,7 @@ def test_ctrl_c_saves_the_run_at_work_in_the_middle_of_an_epoch(tmp_path, monkey
     config = SMALL.replace(subset=None, batch_size=1, epochs=2)  # an epoch of many steps: nothing is saved before
     folder = tmp_path / config.key()
     steps = threading.Event()
-    monkeypatch.setattr(Board, "progress", lambda board, run, snapshot: steps.set())
+    monkeypatch.setattr(ProgressTable, "progress", lambda table, run, snapshot: steps.set())
 
     def interrupt():
         assert steps.wait(300), "the run never began"
@@ -325,9 +325,9 @@ def test_the_reason_survives_a_disk_that_is_full_for_the_log_as_well(tmp_path, m
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
     monkeypatch.setattr(worker.os, "dup2", lambda *_: None)  # the test's own output is not the run's
-    monkeypatch.setattr(worker, "carry_out", full)
+    monkeypatch.setattr(worker, "execute", full)
     monkeypatch.setattr(worker.traceback, "print_exc", full)
-    answer = worker._carry_out({"directory": str(tmp_path), "run": {}}, lambda **_: None)
+    answer = worker._execute({"directory": str(tmp_path), "run": {}}, lambda **_: None)
     assert answer["kind"] == "crashed"
     assert "No space left on device" in answer["reason"]
 
@@ -338,7 +338,7 @@ def test_an_unwritable_folder_is_named(tmp_path):
         sweep([SMALL], tmp_path / "file" / "sweep")
 
 
-# The board ------------------------------------------------------------------------------------------------------------
+# The table ------------------------------------------------------------------------------------------------------------
 
 
 def snapshot(**values):
@@ -347,9 +347,9 @@ def snapshot(**values):
 
 def show(terminal: bool, act) -> str:
     text = io.StringIO()
-    with Board(4, 1, visible=True, console=Console(file=text, force_terminal=terminal, width=120)) as board:
-        act(board)
-        board._live.refresh()
+    with ProgressTable(4, 1, visible=True, console=Console(file=text, force_terminal=terminal, width=120)) as table:
+        act(table)
+        table._live.refresh()
     return text.getvalue()
 
 
@@ -357,13 +357,13 @@ def test_the_board_shows_the_runs_at_work_and_a_line_for_each_that_ended(tmp_pat
     runs = [Run(SMALL.replace(seed=seed), tmp_path / f"run-{seed}") for seed in range(3)]
     failure = Failure(7, 1, "divergence", "loss", "the loss has grown")
 
-    def act(board):
+    def act(table):
         for run in runs:
-            board.started(run)
-        board.progress(runs[0], snapshot(values={"loss": 1.25, "error": 0.4}, samples_per_second=1234.0))
+            table.started(run)
+        table.progress(runs[0], snapshot(values={"loss": 1.25, "error": 0.4}, samples_per_second=1234.0))
         change = {"step": 8, "what": "threads", "before": 1, "after": 2}
-        board.ended(runs[1], Result(SMALL, "succeeded", best_error=0.125, best_epoch=3, seconds=7.0, changes=[change]))
-        board.ended(runs[2], Result(SMALL, "failed", failure))
+        table.ended(runs[1], Result(SMALL, "succeeded", best_error=0.125, best_epoch=3, seconds=7.0, changes=[change]))
+        table.ended(runs[2], Result(SMALL, "failed", failure))
 
     for terminal in (False, True):
         shown = show(terminal, act)
@@ -377,7 +377,7 @@ def test_the_board_shows_the_runs_at_work_and_a_line_for_each_that_ended(tmp_pat
 
 
 def test_a_board_that_is_not_to_be_seen_says_nothing(tmp_path, capfd):
-    with Board(1, 0, visible=False) as board:
-        board.crashed(Run(SMALL, tmp_path / "run"), "no reason")
+    with ProgressTable(1, 0, visible=False) as table:
+        table.crashed(Run(SMALL, tmp_path / "run"), "no reason")
     assert capfd.readouterr().err == ""
-    assert board.crashes == {"run": "no reason"}
+    assert table.crashes == {"run": "no reason"}

@@ -282,7 +282,7 @@ def test_a_gradient_whose_norm_overflows_is_divergence_as_well():
 
 @pytest.mark.parametrize("broken", [2, 5])
 def test_a_failure_that_is_found_late_is_dated_by_the_step_that_caused_it(broken):
-    """As on a device that is looked at every ten steps."""
+    """As on a device whose values are read every ten steps."""
     health = Health()
     for step in range(1, 11):
         health.step, health.epoch = step, 1
@@ -292,11 +292,11 @@ def test_a_failure_that_is_found_late_is_dated_by_the_step_that_caused_it(broken
         health.check()
     failure = caught.value.failure
     assert (failure.step, failure.reason, failure.where) == (broken, "non-finite gradient", "second")
-    health.check()  # what has been looked at is not looked at again
+    health.check()  # what has been checked is not checked again
 
 
 class Device(Classification):
-    """A task on a device that has to be waited for, so that it is looked at only now and then."""
+    """A task on a device that has to be waited for, so that its values are read only now and then."""
 
     def __init__(self, config, engine):
         super().__init__(config, engine)

@@ -1,1 +1,1 @@
-"""The commands of ``eigengrad``: one file each. :mod:`eigengrad.lab.cli` puts them together."""
+"""The commands of ``eigengrad``: one file each. :mod:`eigengrad.lab.app` puts them together."""

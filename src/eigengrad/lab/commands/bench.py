@@ -62,7 +62,7 @@ def bench(
 
 
 def _script() -> Path:
-    """benchmarks/run.py of the checkout that the package belongs to, or of the one we stand in."""
+    """benchmarks/run.py of the checkout that the package belongs to, or of the working directory."""
     package = Path(__file__).resolve().parents[4]
     for root in (package, Path.cwd()):
         script = root / "benchmarks" / "run.py"

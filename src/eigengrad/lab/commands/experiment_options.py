@@ -57,7 +57,7 @@ def context(
     backend: str,
     address: str | None,
 ) -> Any:
-    """What the options say, for an experiment."""
+    """The context of an experiment that the options describe."""
     from ...errors import unknown_choice
     from ..experiments import Context
     from ..sweeps import BACKENDS

@@ -91,7 +91,7 @@ def _announce(chosen: list[Experiment], scale: str, settings: Context) -> None:
 
 
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
-    """One after the other. What cannot be done is said at the end, and does not stop the others."""
+    """Run experiments one after the other. One that fails does not stop the others; it is named at the end."""
     from ..data import DataError
     from ..experiments import EXPERIMENTS
     from ..report import build_page

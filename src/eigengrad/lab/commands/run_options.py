@@ -33,12 +33,12 @@ DryRun = Annotated[bool, option("Say what would be done, and measure how long it
 
 
 def folder(out: Path | None, key: str) -> Path:
-    """Where a run with this name goes, unless it was said."""
+    """The folder of a run with this name, unless ``--out`` gives one."""
     return out or Path("results") / "runs" / key
 
 
 def require_success(result: Result, directory: Path) -> None:
-    """End with an error if the run failed. What happened was said when it did, which may be a run ago."""
+    """End the command with an error if the run failed; the failure was reported when it happened."""
     from ..training.result import RESULT_FILE
 
     failure = result.failure

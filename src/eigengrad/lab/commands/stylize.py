@@ -195,7 +195,7 @@ def train_codec(
 
 
 def _levels(text: str | None, codec: Codec) -> list[int]:
-    """As asked for, or all from deep to shallow."""
+    """The levels to work on: those asked for, or all from deep to shallow."""
     if text is None:
         return sorted(codec.levels, reverse=True)
     try:
@@ -208,7 +208,7 @@ def _levels(text: str | None, codec: Codec) -> list[int]:
 
 
 def _shares(text: str | None, count: int) -> list[float]:
-    """One for each style."""
+    """The share of each style."""
     if text is None:
         return [1.0] * count
     try:
@@ -221,7 +221,7 @@ def _shares(text: str | None, count: int) -> list[float]:
 
 
 def _style_files(styles: list[Path]) -> tuple[list[Path], set[Path]]:
-    """The files; and those of them that come from a folder, which can be done without."""
+    """The files of the styles, and those of them found in a folder, which may be left out if they are damaged."""
     from ..style.images import PictureError, find_pictures
 
     files: list[Path] = []

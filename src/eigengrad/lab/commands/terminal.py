@@ -43,12 +43,12 @@ _errors = Console(stderr=True)
 
 
 def say(text: str) -> None:
-    """A line on standard output. Paths are never broken, and brackets mean nothing."""
+    """Print a line on standard output. Paths are never broken, and brackets are no markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """A line on standard error."""
+    """Print an error as a line on standard error."""
     _errors.print(f"[bold red]error:[/] {_escaped(text)}", highlight=False, soft_wrap=True)
 
 
@@ -85,7 +85,7 @@ def explained(options: Collection[str] = ()) -> Iterator[None]:
 
 @contextmanager
 def _damage_named() -> Iterator[None]:
-    """Each damaged file that things go on without is named in a line, without the place in our code."""
+    """Context in which a warning about a damaged file is a line that names it, without a place in the source."""
     with warnings.catch_warnings():
         before = warnings.showwarning
 
@@ -109,14 +109,16 @@ def conclude(failed: int, pictures: int, output: Path, *, broken: bool = False) 
 
 
 def _sentence(error: Exception) -> str:
-    """What an error says, without the system's number for it."""
+    """The message of an error, without the system's number for it."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error}: it comes with pip install 'eigengrad[lab]'" if "pip install" not in str(error) else str(error)
     return str(error)
 
 
 def _by_option(text: str, options: Collection[str]) -> str:
-    """``Config: batch_size must …`` as ``--batch-size must …``."""
+    """Name settings by their options: ``Config: batch_size must …`` becomes ``--batch-size must …``."""
     setting = re.fullmatch(r"\w*Config: ((\w+) .*)", text, re.DOTALL)
     if setting is None or setting[2] not in options:
         return text
@@ -124,7 +126,7 @@ def _by_option(text: str, options: Collection[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``40 s``, ``12 min``, ``3 h``, ``250 days``: as precise as an estimate deserves."""
+    """Format a duration as precisely as an estimate deserves: ``40 s``, ``12 min``, ``3 h``, ``250 days``."""
     for limit, unit, name in ((100, 1, "s"), (100 * 60, 60, "min"), (100 * 3600, 3600, "h")):
         if seconds < limit:
             return f"{max(1, round(seconds / unit))} {name}"
@@ -132,7 +134,7 @@ def duration(seconds: float) -> str:
 
 
 def show(table: Table) -> None:
-    """A table of the report on the terminal, without the columns in which there is nothing.
+    """Print a table of the report on the terminal, without empty columns.
 
     Where there is no room for a column of sentences, it follows as lines of its own; names and numbers are broken only
     where they do not fit by themselves.
@@ -164,5 +166,5 @@ def _caption(table: Table) -> str:
 
 
 def listed(page: Path) -> str:
-    """Where a page is, as an address that terminals let one click."""
+    """The address of a page, as terminals make it clickable."""
     return page.resolve().as_uri()

@@ -1,4 +1,4 @@
-"""``eigengrad train``: one run."""
+"""``eigengrad train``: train one network."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def train(
 
 
 def _config(given: dict[str, Any]) -> Config:
-    """The protocol for the data, with what was given put in."""
+    """The protocol for the data, with the given options in place of its own."""
     from ...gradients import PowerIteration
     from ..data import MANY, digest
     from ..experiments.presets import PROTOCOLS
@@ -131,16 +131,16 @@ def _train(config: Config, directory: Path, fresh: bool) -> None:
 
 def _plan(config: Config, directory: Path) -> None:
     """Load the data, build the network, and time a step."""
-    from ..training import Engine, surroundings
+    from ..training import Engine, run_context
     from ..training.classification import Classification
 
-    with surroundings(config):
+    with run_context(config):
         engine = Engine(config.precision)
         task = Classification(config, engine)
         step, trouble = step_time(task, engine)
     batches = task.epoch_batches(0)
     test = len(task.data.test) / config.batch_size * step / 3  # a forward pass is about a third of a step
-    for name, value in config.influences().items():
+    for name, value in config.hash_fields().items():
         say(f"  {name:<13} {value}")
     say(f"  folder        {directory}")
     epoch = len(batches) * step + test

@@ -136,13 +136,13 @@ def _train(config: TranslationConfig, directory: Path, fresh: bool, checkpoint_s
 def _plan(config: TranslationConfig, directory: Path) -> None:
     """Load the pictures, build the networks, and time a step."""
     from ..style.translation import Translation
-    from ..training import Engine, surroundings
+    from ..training import Engine, run_context
 
-    with surroundings(config):
+    with run_context(config):
         engine = Engine(config.precision)
         task = Translation(config, engine)
         step, trouble = step_time(task, engine)
-    for name, value in config.influences().items():
+    for name, value in config.hash_fields().items():
         say(f"  {name:<21} {value}")
     say(f"  folder                {directory}")
     say(

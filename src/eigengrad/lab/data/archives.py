@@ -25,7 +25,7 @@ class Archive:
         return self.url.rpartition("/")[2]
 
     def remedy(self, name: str, root: Path | None) -> str:
-        """What to tell somebody whose ``root`` (a folder, or the file) lacks it or has it damaged."""
+        """The remedy for a ``root`` (a folder, or the file) that lacks the archive or has it damaged, as a sentence."""
         folder = "DIR" if root is None else str(root.parent if root.is_file() else root)
         return (
             f"Get {self.file} ({self.size / 1e6:.0f} MB) from {self.url}, "

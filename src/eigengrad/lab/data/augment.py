@@ -56,11 +56,11 @@ class RandomShift:
 
     @property
     def draws(self) -> int:
-        """Down, right, mirror."""
+        """Three uniform numbers: shift down, shift right, mirror."""
         return 3
 
     def train(self, images: Images, uniform: Tensor) -> Tensor:
-        """Shifted and mirrored images."""
+        """Shifted and mirrored images, uint8 (N, C, H, W)."""
         images = self.test(images)
         count, _, height, width = images.shape
         down, right = (uniform[:, :2] * (2 * self.padding + 1)).long().unbind(1)
@@ -103,7 +103,7 @@ class RandomResizedCrop:
 
     @property
     def draws(self) -> int:
-        """Areas, shapes, place, mirror."""
+        """The uniform numbers of all attempts at an area and a shape, of the place, and of the mirror image."""
         return 2 * self._TRIES + 3
 
     @property
@@ -112,7 +112,7 @@ class RandomResizedCrop:
         return self.size
 
     def train(self, images: Images, uniform: Tensor) -> Tensor:
-        """Random parts."""
+        """Random parts of the images, scaled to squares: uint8 (N, C, H, W)."""
         views = []
         for index, numbers in enumerate(uniform.tolist()):
             image = _nth(images, index)
@@ -121,7 +121,7 @@ class RandomResizedCrop:
         return torch.stack(views)
 
     def test(self, images: Images) -> Tensor:
-        """The squares in the middle."""
+        """The squares in the middle of the images, scaled: uint8 (N, C, H, W)."""
         views = []
         for index in range(len(images)):
             image = _nth(images, index)
@@ -154,7 +154,7 @@ def _nth(images: Images, index: int) -> Tensor | Image.Image:
 
 
 def _extent(image: Tensor | Image.Image) -> tuple[int, int]:
-    """Height and width."""
+    """Height and width of images (N, C, H, W)."""
     if isinstance(image, Tensor):
         return image.shape[-2], image.shape[-1]
     return image.height, image.width

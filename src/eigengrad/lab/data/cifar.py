@@ -136,7 +136,7 @@ class _Limited:
         self._stream, self._limit, self._left = stream, limit, limit
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes."""
+        """Read up to ``size`` bytes."""
         block = self._stream.read(size)
         self._left -= len(block)
         if self._left < 0:

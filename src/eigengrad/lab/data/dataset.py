@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..._arguments import require_integer
+from ..arguments import require_integer
 from .augment import Augmentation
 from .pictures import Images
 
@@ -35,7 +35,7 @@ class Split:
         return Split(self.images[indices], self.labels[indices])
 
     def singles(self) -> list[Split]:
-        """One split an image."""
+        """Splits of one image each."""
         return [self.take(index) for index in torch.arange(len(self)).split(1)]
 
 
@@ -61,7 +61,7 @@ class Dataset:
 
     @property
     def channels(self) -> int:
-        """Of an image."""
+        """The number of channels of an image."""
         return len(self.mean)
 
     @property
@@ -74,7 +74,7 @@ class Dataset:
         return size
 
     def subset(self, count: int, seed: int = 0) -> Dataset:
-        """The same data with ``count`` training images, as many of each class as of every other where there are enough.
+        """This data set with ``count`` training images, as many of each class as of every other where there are enough.
 
         Which images are drawn depends on ``seed`` only; they keep their order.
         """

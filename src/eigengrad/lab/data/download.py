@@ -216,7 +216,7 @@ def _too_large(url: str, limit: int) -> DownloadError:
 
 
 def _require_regular(path: Path) -> None:
-    """Refuse to read from a pipe, or to write through a link that somebody has put there."""
+    """Refuse to read from a pipe, or to write through a link."""
     if path.name.endswith(".part") and path.is_symlink():
         raise DownloadError(f"{path}: is a link; expected a file, or nothing. Delete it to download.")
     if not path.is_file():

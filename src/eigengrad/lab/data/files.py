@@ -37,7 +37,7 @@ class Files(Protocol):
     folders: set[str]
 
     def read(self, name: str) -> bytes:
-        """What a file holds."""
+        """The content of a file."""
         ...
 
     def where(self, name: str) -> str:
@@ -98,7 +98,7 @@ def walk_folders(root: Path, skip: Callable[[str], bool] = lambda name: False) -
 
 
 def _identity(folder: Path | str) -> tuple[int, int]:
-    """What a folder is, by whatever path."""
+    """What identifies a folder, whatever path leads to it."""
     about = os.stat(folder)
     return about.st_dev, about.st_ino
 
@@ -122,14 +122,14 @@ class FolderFiles:
         self.files.sort()
 
     def read(self, name: str) -> bytes:
-        """What a file holds."""
+        """The content of a file."""
         try:
             return read_regular_file(self.root / name, _LARGEST_FILE)
         except ValueError as error:
             raise CorruptDataError(self.where(name), str(error)) from error
 
     def where(self, name: str) -> str:
-        """The path."""
+        """The path of a file or a folder."""
         return str(self.root / name)
 
 
@@ -157,7 +157,7 @@ class ZipFiles:
                 raise CorruptDataError(path, f"has more than {_MOST_FOLDERS:,} folders in it", remedy)
 
     def read(self, name: str) -> bytes:
-        """What a file holds; its checksum is compared with the zip's."""
+        """The content of a file; its checksum is compared with the zip's."""
         try:
             about = self._zip.getinfo(name)
             # Of these two it is known how much comes out of a block; the others can unpack to any size at once.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..._arguments import require_integer
+from ..arguments import require_integer
 from .augment import Augmentation
 from .dataset import Split
 from .pictures import Images
@@ -150,7 +150,7 @@ def loader(
 
 
 def _per_channel(values: Sequence[float]) -> Tensor:
-    """For values between 0 and 255, in the shape of a batch."""
+    """Numbers for each channel, scaled to values between 0 and 255, in a shape that broadcasts over a batch."""
     return torch.tensor(values, dtype=torch.float32).mul(255).reshape(1, -1, 1, 1)
 
 

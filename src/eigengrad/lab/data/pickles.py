@@ -141,7 +141,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def read_pickle(content: bytes) -> Any:
-    """What a pickle holds, of which the arrays are :class:`ByteArray`.
+    """Read a pickle, whose arrays become :class:`ByteArray`.
 
     Args:
         content: of the file; any protocol, but Python 2's strings only as protocols 1 and 2 write them (Latin-1).

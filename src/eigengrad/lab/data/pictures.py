@@ -94,5 +94,5 @@ def decoded(pictures: Pictures) -> Images:
 
 
 def pixels(image: Image.Image) -> Tensor:
-    """uint8 (3, H, W)."""
+    """The pixels of an image, uint8 (3, H, W)."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)

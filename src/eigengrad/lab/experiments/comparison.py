@@ -27,11 +27,11 @@ class Comparison(TrainedExperiment):
     protocol = "digits"
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """All of them."""
+        """All methods of the comparison."""
         return {method.label: method.fields for method in WHITENING.values()}
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
-        """Who survives, how well it does, and at what price."""
+        """A table of which methods survive, their errors, and the time of a step."""
         conditions = {"scale": scale, **chosen.conditions(), "d": ", ".join(map(str, chosen.group_sizes))}
         picture = draw_errors(folder, "compare", panels_by_size(cells))
         figure = Figure(picture, f"{CAPTION} {conditions_text(conditions)}.")

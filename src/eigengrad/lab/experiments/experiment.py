@@ -94,7 +94,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def run(self, scale: str, context: Context) -> Outcome:
-        """Do it. Figures are written to the experiment's folder; the rest is in the outcome."""
+        """Run the experiment. Figures are written to the experiment's folder; the rest is in the outcome."""
 
 
 class SweptExperiment(Experiment):
@@ -102,7 +102,7 @@ class SweptExperiment(Experiment):
 
     @abstractmethod
     def configs(self, scale: str, context: Context) -> Sequence[Settings]:
-        """Every run, each once."""
+        """The configuration of every run, each once."""
 
     @abstractmethod
     def check_data(self, config: Any) -> None:

@@ -9,7 +9,7 @@ __all__ = ["Fig10"]
 
 
 class Fig10(Fig9):
-    """As Figure 9, for every method."""
+    """Photographs, paintings, and what every method makes of them."""
 
     name = "fig10"
     title = "Figure 10: translated pictures of all methods"

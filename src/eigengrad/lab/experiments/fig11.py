@@ -46,7 +46,7 @@ class Fig11(Experiment):
         return Plan(steps, 5.0, "drawing takes longest")
 
     def run(self, scale: str, context: Context) -> Outcome:
-        """The same at every scale."""
+        """Compute the figure, which does not depend on the scale."""
         start = time.perf_counter()
         check_scale(scale)
         conditions = {"scale": scale, "arithmetic": "float64, through eigengrad's rules"}

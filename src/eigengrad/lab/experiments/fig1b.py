@@ -24,7 +24,7 @@ ATTEMPTS = 18
 
 
 class Fig1b(TrainedExperiment):
-    """Plain SVD only. It shares its runs with Table 4."""
+    """The failures of plain SVD. The runs are those of Table 4."""
 
     name = "fig1b"
     title = "Figure 1(b): rate at which training with plain SVD fails"
@@ -32,17 +32,17 @@ class Fig1b(TrainedExperiment):
     protocol = "cifar10"
 
     def preset(self, scale: str, context: Context) -> Preset:
-        """As Table 4, but with the figure's number of attempts in the paper's protocol."""
+        """The preset of Table 4, with the figure's number of attempts in the paper's protocol."""
         if scale == "paper" and context.trials is None:
             context = replace(context, trials=ATTEMPTS)
         return super().preset(scale, context)
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """One."""
+        """Plain SVD, the only method of the figure."""
         return {WHITENING["svd"].label: WHITENING["svd"].fields}
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
-        """Failures, when they come and why."""
+        """A table and a figure of how many runs fail, in which epoch and why."""
         conditions = {"scale": scale, **chosen.conditions()}
         rows = []
         for (_, size), trials in cells.items():

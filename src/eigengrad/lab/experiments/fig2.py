@@ -43,7 +43,7 @@ class Fig2(Experiment):
         return Plan(steps, 4.0, "drawing takes longest")
 
     def run(self, scale: str, context: Context) -> Outcome:
-        """The same at every scale."""
+        """Compute the figure, which does not depend on the scale."""
         start = time.perf_counter()
         check_scale(scale)
         folder = context.directory(self.name, scale)
@@ -115,7 +115,7 @@ def _correlated() -> Tensor:
 
 
 def _whitening_matrices(X: Tensor) -> dict[str, Tensor]:
-    """Of PCA whitening, Λ^(−½) Vᵀ, and of ZCA whitening, V Λ^(−½) Vᵀ."""
+    """The matrices of PCA whitening, Λ^(−½) Vᵀ, and of ZCA whitening, V Λ^(−½) Vᵀ."""
     covariance = X.cov(correction=0)
     L, V = eigengrad.eigh(covariance)
     # Largest first, and a rotation rather than a reflection: signs and order of eigenvectors are free.
@@ -125,7 +125,7 @@ def _whitening_matrices(X: Tensor) -> dict[str, Tensor]:
 
 
 def _covariance(X: Tensor) -> tuple[float, float, float]:
-    """Two variances and the covariance."""
+    """The two variances and the covariance of points (2, M): (first, second, both)."""
     (first, both), (_, second) = X.cov(correction=0).tolist()
     return first, second, both
 
@@ -137,7 +137,7 @@ def _rotation(W: Tensor) -> float:
 
 
 def _photographs() -> tuple[Tensor, Tensor]:
-    """The two that come with scikit-learn, as (3, H, W) from 0 to 1."""
+    """The two photographs that come with scikit-learn, (3, H, W) from 0 to 1."""
     from sklearn.datasets import load_sample_images  # type: ignore[import-untyped]
 
     china, flower = (torch.tensor(image).movedim(-1, 0) / 255 for image in load_sample_images().images)
@@ -145,7 +145,7 @@ def _photographs() -> tuple[Tensor, Tensor]:
 
 
 def _difference(made: Tensor, wanted: Tensor) -> tuple[float, float]:
-    """Of means, the largest; and of covariances, relative."""
+    """The largest difference of two means, and the relative difference of two covariances."""
     a, b = (image.flatten(1).double() for image in (made, wanted))
     mean = float((a.mean(1) - b.mean(1)).abs().max())
     return mean, float((a.cov(correction=0) - b.cov(correction=0)).norm() / b.cov(correction=0).norm())
@@ -176,7 +176,7 @@ def _draw_points(folder: Path, X: Tensor, pca: Tensor, zca: Tensor) -> str:
 
 
 def _draw_photographs(folder: Path, china: Tensor, flower: Tensor) -> str:
-    """In full colour, and without an SVG: these are pictures, not a drawing."""
+    """Draw the photographs as a PNG only: an SVG of pixels has no use."""
     a, b = Picture(china), Picture(flower)
     made = (transfer_colors(a, Palette.of(b)).pixels, transfer_colors(b, Palette.of(a)).pixels)
     titles = ("(d) Image A", "Image B", "A in the colours of B", "B in the colours of A")
@@ -201,7 +201,7 @@ def _map_formula(a: str, b: str) -> str:
 
 
 def _reduced(image: Tensor) -> Any:
-    """(H, W, 3) of the size it is shown at."""
+    """A photograph scaled to the size that it is shown at, (H, W, 3)."""
     height = round(image.shape[1] * WIDTH / image.shape[2])
     small = torch.nn.functional.interpolate(image.unsqueeze(0), (height, WIDTH), mode="bicubic", antialias=True)[0]
     return small.clamp(0, 1).movedim(0, -1).numpy()

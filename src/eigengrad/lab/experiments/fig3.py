@@ -33,7 +33,7 @@ class Fig3(Experiment):
         return Plan(["the third column of K̃ for λ3 = λ2 = λ1/2, λ3 from 1e-6 to 10"], 3.0, "drawing takes longest")
 
     def run(self, scale: str, context: Context) -> Outcome:
-        """The same at every scale."""
+        """Compute the figure, which does not depend on the scale."""
         start = time.perf_counter()
         check_scale(scale)
         example = torch.tensor(EXAMPLE, dtype=torch.float64)

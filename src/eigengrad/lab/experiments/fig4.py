@@ -33,7 +33,7 @@ class Fig4(Experiment):
         return Plan([f"x^(K+1) for x in [0, 1], K = {DEGREES[0]} … {DEGREES[-1]}"], 4.0, "drawing takes longest")
 
     def run(self, scale: str, context: Context) -> Outcome:
-        """The same at every scale."""
+        """Compute the figure, which does not depend on the scale."""
         start = time.perf_counter()
         check_scale(scale)
         rows = []

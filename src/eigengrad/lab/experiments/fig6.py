@@ -29,7 +29,7 @@ class Fig6(TrainedExperiment):
     protocol = "cifar10"
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """The paper's three, and ours."""
+        """The paper's three methods, and the exact gradient."""
         return {WHITENING[key].label: WHITENING[key].fields for key in METHODS}
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:

@@ -53,7 +53,7 @@ class Fig7(Experiment):
     paper = "ResNet-18, CIFAR-10, batch 128, Nvidia V100, 9 power iterations and degree 9; a curve without numbers."
 
     def plan(self, scale: str, context: Context) -> Plan:
-        """Every method and dimension, in turns."""
+        """Plan to time every method and dimension, in turns."""
         size = _SCALES[check_scale(scale)]
         layers = len(COMPARED) * len(size.sizes)
         shape = f"{size.batch} × 64 × {size.image} × {size.image}"
@@ -67,7 +67,7 @@ class Fig7(Experiment):
         )
 
     def run(self, scale: str, context: Context) -> Outcome:
-        """On random images: the time depends on their number, not on what they show."""
+        """Time the methods on random images: the time depends on their number, not on what they show."""
         start = time.perf_counter()
         size = _SCALES[check_scale(scale)]
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -161,7 +161,7 @@ class _Matrices(nn.Module):
 
 
 def _placed(what: Any, device: str) -> Any:
-    """On the device, in the layout that training uses."""
+    """A module or a tensor on the device, in the memory format that training uses."""
     return what.to(device=device, memory_format=torch.channels_last)
 
 

@@ -26,7 +26,7 @@ class Fig9(TranslationExperiment):
     compared: tuple[str, ...] = ("GD-WCT", "SVD-WCT")
 
     def evaluate(self, setting: Setting, galleries: Mapping[str, Gallery]) -> Outcome:
-        """One sheet a style. The pictures are the first of the test pictures, not chosen."""
+        """Write one sheet for each style. The pictures are the first of the test pictures, not chosen."""
         folder = setting.context.directory(self.name, setting.scale)
         conditions = setting.full_conditions
         drawn = []

@@ -50,7 +50,7 @@ def paper_table(
                 paper, ours = printed.get((method, size), Printed()), cells.get((method, size), Trials(()))
                 row += [_printed(paper, measure), _measured(ours, measure)]
             rows.append(tuple(row))
-    # A column in which nobody has anything is no column.
+    # A column without a value is left out.
     kept = [i for i in range(len(columns)) if i < 2 or any(row[i] is not None for row in rows)]
     return Table(
         name,

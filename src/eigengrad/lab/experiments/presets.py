@@ -41,11 +41,11 @@ class Preset:
 
     @property
     def seconds(self) -> float:
-        """Of one run on one core."""
+        """Estimated seconds of one run on one core."""
         return self.train_images * self.base.epochs * self.cost
 
     def conditions(self, trials: int | None = None) -> dict[str, str]:
-        """What stands next to every number."""
+        """The conditions that are printed next to every number."""
         data = f"{DATA_NAMES[self.base.data]}, {self.train_images:,} training images"
         size = f", {self.base.image_size} px" if self.base.image_size else ""
         return {

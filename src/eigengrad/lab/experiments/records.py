@@ -16,7 +16,7 @@ __all__ = ["record", "write_records"]
 
 
 def write_records(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """``runs.json``, one run a line."""
+    """Write ``runs.json``, one run a line."""
     make_folder(folder)
     lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
     write_atomically(folder / "runs.json", f"[\n{lines}\n]\n".encode())
@@ -40,5 +40,5 @@ def record(result: Result) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | None:
-    """Five digits; JSON has no NaN."""
+    """A number rounded to five digits, or None for NaN, which JSON does not have."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")

@@ -67,7 +67,7 @@ class Table10(Experiment):
     paper = "216 px, 8 groups of 32 channels, batch 1, Nvidia Titan X; mean over the test set."
 
     def plan(self, scale: str, context: Context) -> Plan:
-        """Every method in turns."""
+        """Plan to time every method, in turns."""
         size = _SCALES[check_scale(scale)]
         config = size.config
         return Plan(
@@ -80,7 +80,7 @@ class Table10(Experiment):
         )
 
     def run(self, scale: str, context: Context) -> Outcome:
-        """On random weights and pictures: the time does not depend on them."""
+        """Time the networks on random weights and pictures: the time does not depend on them."""
         start = time.perf_counter()
         size = _SCALES[check_scale(scale)]
         threads = torch.get_num_threads()
@@ -131,7 +131,7 @@ class Table10(Experiment):
 
 
 def contestants(config: TranslationConfig) -> dict[str, dict[str, Callable[[], object]]]:
-    """Calls to time, by what they are and by method.
+    """The calls to time, by part of the network and by method.
 
     They are "network", the same for "small pictures", "steps" (without gradients) and "steps and backward".
     """
@@ -161,7 +161,7 @@ def contestants(config: TranslationConfig) -> dict[str, dict[str, Callable[[], o
 
 
 def _small_side(config: TranslationConfig) -> int:
-    """Of small pictures, which only the generator sees: critics may not be able to judge them."""
+    """The side of the small pictures, which may be too small for the discriminators and are for the generator only."""
     return round(_SMALL * config.image_size / 8) * 8
 
 

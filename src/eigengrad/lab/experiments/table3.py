@@ -42,11 +42,11 @@ class Table3(TrainedExperiment):
     protocol = "hyperparameters"
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """One a setting."""
+        """One method for each setting."""
         return settings()
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
-        """The paper's table turned upside down: one row a setting."""
+        """The paper's table transposed: one row for each setting."""
         conditions = {"scale": scale, **chosen.conditions(), "d": ", ".join(map(str, chosen.group_sizes))}
         rows = []
         for (name, _), trials in cells.items():

@@ -68,7 +68,7 @@ class Table4(TrainedExperiment):
     protocol = "cifar10"
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """All of them."""
+        """The paper's five methods, and three of ours."""
         return {method.label: method.fields for method in WHITENING.values()}
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:

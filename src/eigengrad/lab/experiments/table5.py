@@ -24,7 +24,7 @@ COMPARED = ("power_iteration", "taylor", "exact", "batchnorm")
 
 
 def two_networks() -> dict[str, Mapping[str, Any]]:
-    """``ResNet-18 SVD-PI`` and so on."""
+    """The methods with each network, by names such as ``ResNet-18 SVD-PI``."""
     return {
         f"{network} {WHITENING[key].label}": {**WHITENING[key].fields, "model": model}
         for network, model in NETWORKS.items()

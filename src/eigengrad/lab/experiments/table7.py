@@ -42,7 +42,7 @@ class Table7(TrainedExperiment):
     protocol = "pooling"
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """By label. The size of the covariance is the network's, so there is one column."""
+        """The methods by label. The size of the covariance is the network's, so there is one column."""
         size = 1  # the normalisation of these networks has no groups
         return {method.label: {**method.fields, "group_size": size} for method in POOLING.values()}
 
@@ -110,7 +110,7 @@ class Table7(TrainedExperiment):
 
 
 def _top5(trials: Trials) -> float | None:
-    """The mean over the runs, each in the epoch with its best top-1 error."""
+    """The mean top-5 error over the runs, each in the epoch with its best top-1 error."""
     found = [
         100 * result.curves["test_top5_error"][result.best_epoch - 1]
         for result in trials.results

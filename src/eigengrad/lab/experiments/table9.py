@@ -21,14 +21,14 @@ PRINTED = {
 
 
 class Table9(TranslationExperiment):
-    """The mean norm of the gradient of the intensity."""
+    """The sharpness of pictures: the mean norm of the gradient of their intensity."""
 
     name = "table9"
     title = "Table 9: sharpness of translated pictures"
     paper = "Artworks, 4 styles, 216 px, 200,000 steps."
 
     def evaluate(self, setting: Setting, galleries: Mapping[str, Gallery]) -> Outcome:
-        """By method and style, beside the real pictures."""
+        """Sharpness by method and style, beside that of the real pictures."""
         rows, findings = [], []
         for style, gallery in galleries.items():
             scores = {

@@ -75,7 +75,7 @@ class TrainedExperiment(SweptExperiment):
         )
 
     def configs(self, scale: str, context: Context) -> list[Config]:
-        """Every run, each once."""
+        """The configuration of every run, each once."""
         return list({config.key(): config for config in self.grid(scale, context).configs()}.values())
 
     def plan(self, scale: str, context: Context) -> Plan:
@@ -102,7 +102,7 @@ class TrainedExperiment(SweptExperiment):
         )
 
     def check_data(self, config: Config) -> None:
-        """Load it."""
+        """Load the data of every configuration, which raises if it is missing."""
         load(config.data, config.data_root, subset=config.subset, image_size=config.image_size)
 
     def run(self, scale: str, context: Context) -> Outcome:

@@ -73,7 +73,7 @@ class Protocol:
     data: str
 
     def conditions(self, trials: int) -> dict[str, str]:
-        """What stands next to every number."""
+        """The conditions that are printed next to every number."""
         base = self.base
         return {
             "data": f"{self.data}, {base.image_size} px",
@@ -137,7 +137,7 @@ def protocol(scale: str) -> Protocol:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an experiment is evaluated in.
+    """The scale, protocol and context that an experiment is evaluated with.
 
     Args:
         scale: its name.
@@ -151,12 +151,12 @@ class Setting:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Of the numbers."""
+        """The conditions under which the numbers hold, without the scale."""
         return self.protocol.conditions(self.context.trials or 1)
 
     @property
     def full_conditions(self) -> dict[str, str]:
-        """The same, with the scale."""
+        """The conditions under which the numbers hold, with the scale."""
         return {"scale": self.scale, **self.conditions}
 
 
@@ -175,7 +175,7 @@ class Painted:
     back: tuple[Tensor, ...]
 
     def failures(self) -> str | None:
-        """What went wrong, if something did."""
+        """Why runs failed, or None if all succeeded."""
         return "; ".join(r.failure.message for r in self.results if r.failure is not None) or None
 
 
@@ -201,7 +201,7 @@ class TranslationExperiment(SweptExperiment):
         """What the pictures say, by style. Figures are written to the experiment's folder."""
 
     def configs(self, scale: str, context: Context) -> list[TranslationConfig]:
-        """Every run. Power iterations take longest and come first, so that they are not waited for at the end."""
+        """The configuration of every run. Power iterations take longest and come first, so that the end is not idle."""
         if context.group_sizes is not None:
             raise ValueError(f"{self.name}: got group sizes {context.group_sizes}, but its groups are the network's")
         chosen = protocol(scale)
@@ -235,7 +235,7 @@ class TranslationExperiment(SweptExperiment):
         )
 
     def check_data(self, config: TranslationConfig) -> None:
-        """Load it."""
+        """Read the pictures of both domains, which raises if they are missing."""
         load_domains(config)
 
     def run(self, scale: str, context: Context) -> Outcome:
@@ -243,7 +243,7 @@ class TranslationExperiment(SweptExperiment):
         start = time.perf_counter()
         chosen, results = protocol(scale), self.train(scale, context)
         folder = context.directory(self.name, scale)
-        write_records(folder, ({"config": r.config.influences(), **record(r)} for r in results))
+        write_records(folder, ({"config": r.config.hash_fields(), **record(r)} for r in results))
         threads = torch.get_num_threads()
         if context.threads is not None:
             torch.set_num_threads(context.threads)
@@ -262,7 +262,7 @@ class TranslationExperiment(SweptExperiment):
         return replace(outcome, seconds=time.perf_counter() - start)
 
     def classifier(self, setting: Setting) -> tuple[Judge, dict[str, Tensor]]:
-        """The judge of styles, trained on the real training pictures, and the real test pictures of each domain.
+        """The classifier of styles, trained on the real training pictures, and the real test pictures of each domain.
 
         It goes by features of ImageNet where weights are at hand, and is a small network of its own otherwise.
         """
@@ -312,10 +312,10 @@ def _through(painter: Painter, content: Tensor, style: Tensor, to: str) -> Tenso
 
 
 def _unit(images: Tensor) -> Tensor:
-    """From −1 … 1 to 0 … 1."""
+    """Map pictures from −1 … 1 to 0 … 1."""
     return images.add(1).div(2)
 
 
 def _domains(base: TranslationConfig, names: Sequence[str]) -> dict[str, Domain]:
-    """Of every name; a domain is read without the other."""
+    """The domain of every name, each read once."""
     return {name: load_domains(base.replace(domain_a=name, domain_b=name))[0] for name in names}

@@ -14,7 +14,7 @@ __all__ = ["Trials", "mean_text"]
 
 
 def mean_text(values: Sequence[float], digits: int = 2) -> str | None:
-    """``21.14 ± 0.20``: mean, and standard deviation if there is one; None of no values."""
+    """Mean and standard deviation as ``21.14 ± 0.20``; the mean alone of one value, None of no values."""
     if not values:
         return None
     text = f"{statistics.fmean(values):.{digits}f}"
@@ -32,7 +32,7 @@ class Trials:
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> Trials:
-        """From the results that exist."""
+        """Gather the trials of one setting from the results that exist."""
         return cls(tuple(results))
 
     @property
@@ -47,12 +47,12 @@ class Trials:
 
     @property
     def success_rate(self) -> float | None:
-        """In per cent."""
+        """The share of runs that succeeded, in per cent."""
         return 100 * self.succeeded / self.count if self.results else None
 
     @property
     def errors(self) -> list[float]:
-        """Of the runs that succeeded."""
+        """The best errors of the runs that succeeded, in per cent."""
         return [100 * r.best_error for r in self.results if r.succeeded and r.best_error is not None]
 
     @property
@@ -72,12 +72,12 @@ class Trials:
 
     @property
     def standard_error(self) -> float | None:
-        """Of the mean."""
+        """The standard error of the mean error."""
         return None if self.deviation is None else self.deviation / math.sqrt(len(self.errors))
 
     @property
     def seconds_per_step(self) -> float | None:
-        """The median over the runs."""
+        """The median over the runs of the seconds of a step."""
         times = [r.seconds_per_step for r in self.results if r.seconds_per_step is not None]
         return statistics.median(times) if times else None
 
@@ -92,11 +92,11 @@ class Trials:
         return max((r.gradient["amplification"] for r in self.results if "amplification" in r.gradient), default=None)
 
     def mean_text(self) -> str | None:
-        """``21.14 ± 0.20``: of the errors."""
+        """Mean and deviation of the errors, as ``21.14 ± 0.20``."""
         return mean_text(self.errors)
 
     def rate_text(self) -> str | None:
-        """``67 % (2 of 3)``."""
+        """The share of runs that succeeded, as ``67 % (2 of 3)``."""
         return None if self.success_rate is None else f"{self.success_rate:.0f} % ({self.succeeded} of {self.count})"
 
     def failures_text(self) -> str:

@@ -44,7 +44,7 @@ def smallest_gaps(d: int, n: int, count: int, generator: np.random.Generator) ->
 def dense_smallest_gaps(
     d: int, n: int, count: int, generator: np.random.Generator, *, entries: str = "normal"
 ) -> Array:
-    """The same from matrices X that are really drawn, centred and multiplied: the route to check the other by.
+    """The smallest gaps of X Xᵀ for matrices X that are drawn and multiplied: a check of :func:`smallest_gaps`.
 
     Args:
         d, n, count: as above.

@@ -1,4 +1,4 @@
-"""Weights from elsewhere, such as torchvision's, as far as they fit."""
+"""Loading the weights of another network, such as torchvision's, as far as they fit."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Outcome:
         return readme
 
     def markdown(self) -> str:
-        """The whole of it to read."""
+        """The whole outcome as Markdown."""
         parts = [f"# {self.title}\n"]
         parts.append(f"Scale `{self.scale}`. Ours: {conditions_text(self.conditions)}.\n\nThe paper: {self.paper}\n")
         parts += [table.markdown() for table in self.tables]
@@ -111,7 +111,7 @@ class Outcome:
         return "\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The outcome as a dictionary for JSON."""
         return {
             "experiment": self.experiment,
             "title": self.title,

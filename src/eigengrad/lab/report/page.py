@@ -67,7 +67,7 @@ def _template() -> Template:
 
 
 def _verdicts(outcome: Outcome) -> list[tuple[str, int]]:
-    """How many claims have each verdict, without those that none has."""
+    """The number of claims with each verdict that occurs."""
     counts = ((verdict, sum(f.verdict == verdict for f in outcome.findings)) for verdict in VERDICTS)
     return [(verdict, count) for verdict, count in counts if count]
 
@@ -77,7 +77,7 @@ def _about(outcome: Outcome) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """If a cell is set to the right."""
+    """Whether a cell is a number, which is set to the right."""
     return text[:1].isdigit() or (bool(text) and text[0] in "-–−<")
 
 

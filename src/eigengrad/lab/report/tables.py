@@ -66,7 +66,7 @@ class Table:
         return text.getvalue()
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The table as a dictionary for JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -78,7 +78,7 @@ class Table:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Table:
-        """Back from JSON."""
+        """The inverse of :meth:`to_dict`."""
         return cls(
             data["name"],
             data["title"],
@@ -102,7 +102,7 @@ def require_file_name(kind: str, name: str) -> None:
 
 
 def conditions_text(conditions: dict[str, str]) -> str:
-    """One line: ``scale: small; data: …``."""
+    """The conditions in one line, as ``scale: small; data: …``."""
     return "; ".join(f"{name}: {value}" for name, value in conditions.items())
 
 

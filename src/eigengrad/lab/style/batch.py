@@ -77,7 +77,7 @@ def paired_names(contents: Sequence[str], styles: Sequence[str]) -> dict[tuple[s
 
 
 def run(work: Callable[[Job], None], planned: Sequence[Job], complain: Callable[[str], None]) -> int:
-    """Do all the work. A job that fails is named, and the others are done all the same.
+    """Run all jobs. One that fails is named and does not stop the others.
 
     Returns:
         How many failed.

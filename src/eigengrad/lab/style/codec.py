@@ -33,7 +33,7 @@ class Step:
     relu: bool = True
 
     def channels(self, before: int) -> int:
-        """How many come out of a change of resolution."""
+        """The number of channels after a change of resolution."""
         return before * 4 if self.kind == "fold" else before // 4 if self.kind == "unfold" else before
 
 
@@ -69,7 +69,7 @@ class Family:
 
     @classmethod
     def from_json(cls, text: str) -> Family:
-        """Of a description as :meth:`to_json` writes it.
+        """The inverse of :meth:`to_json`.
 
         Raises:
             ValueError: naming what is missing, unknown or of the wrong kind.
@@ -106,16 +106,16 @@ class Family:
         return family
 
     def to_json(self) -> str:
-        """For a file ``codec.json`` beside the weights."""
+        """The family as text for a file ``codec.json`` beside the weights."""
         return json.dumps(asdict(self), indent=1)
 
     @property
     def depth(self) -> int:
-        """The deepest level."""
+        """The number of the deepest level."""
         return len(self.blocks)
 
     def encoder_steps(self, level: int) -> Iterator[Step]:
-        """From the picture to the features of a level."""
+        """The steps from the picture to the features of a level."""
         if self.color is not None:
             yield Step("convolution", self.color, kernel=1, relu=False)
         for block in range(1, level + 1):
@@ -125,7 +125,7 @@ class Family:
                 yield Step(self.resampling)
 
     def decoder_steps(self, level: int) -> Iterator[Step]:
-        """From the features of a level to the picture."""
+        """The steps from the features of a level to the picture."""
         for block in range(level, 0, -1):
             for index in range(self.blocks[block - 1] if block < level else 1, 0, -1):
                 last = block == index == 1
@@ -198,13 +198,13 @@ class Chain(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C', H', W')."""
+        """Apply all layers: (N, C, H, W) to (N, C', H', W')."""
         for step in self.steps:
             x = self.advance(step, x)
         return x
 
     def advance(self, step: Step, x: Tensor) -> Tensor:
-        """What one layer makes of what the one before it made."""
+        """Apply one layer to the output of the one before it."""
         if step.kind == "pool":
             return functional.max_pool2d(x, 2)
         if step.kind == "repeat":
@@ -218,7 +218,7 @@ class Chain(nn.Module):
         return functional.relu(x, inplace=not x.requires_grad) if step.relu else x
 
     def convolution(self, name: str) -> nn.Conv2d:
-        """One of the layers."""
+        """The convolution of a layer."""
         return cast(nn.Conv2d, self.convolutions[name])
 
     @property

@@ -110,19 +110,19 @@ def _covariance(centred: Tensor) -> Tensor:
 
 
 def _assign(convolution: torch.nn.Conv2d, filters: Tensor, offsets: Tensor) -> None:
-    """Weights (C', 9·C) and offsets (C',)."""
+    """Assign weights (C', 9·C) and offsets (C',) to a convolution."""
     convolution.load_state_dict({"weight": filters.reshape(convolution.weight.shape), "bias": offsets})
 
 
 def _sample(maps: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Random positions: image, row and column."""
+    """Draw random positions: image, row and column."""
     samples, _, height, width = maps.shape
     image, row, column = (torch.randint(n, (SAMPLES,), generator=generator) for n in (samples, height, width))
     return image, row, column
 
 
 def _patches(maps: Tensor, where: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """The 3×3 positions around each of those, as a convolution sees them: (M, 9·C)."""
+    """The 3×3 positions around each sampled position, as a convolution sees them: (M, 9·C)."""
     return _windows(functional.pad(maps, (1, 1, 1, 1), mode="reflect"), where, 1, 3).flatten(1)
 
 
@@ -137,7 +137,7 @@ def _pixels(images: Tensor, where: tuple[Tensor, Tensor, Tensor], stride: int) -
 
 
 def _windows(maps: Tensor, where: tuple[Tensor, Tensor, Tensor], stride: int, side: int) -> Tensor:
-    """(M, C, side, side) from rows and columns that are multiples of the stride."""
+    """Windows (M, C, side, side) from rows and columns that are multiples of the stride."""
     image, row, column = (index.view(-1, 1, 1) for index in where)
     offsets = torch.arange(side)
     return maps[image, :, row * stride + offsets.view(-1, 1), column * stride + offsets].movedim(-1, 1)

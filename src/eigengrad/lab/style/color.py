@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..._arguments import require_number
 from ...errors import unknown_choice
+from ..arguments import require_number
 from .color_spaces import SPACES, ColorSpace
 from .gamut import GamutCurve
 from .images import Picture
@@ -32,7 +32,7 @@ class Palette:
 
     @classmethod
     def of(cls, picture: Picture, *, space: str = "rgb", mask: Tensor | None = None) -> Palette:
-        """Of the pixels, each counting as much as it is opaque and ``mask`` (H, W), from 0 to 1, says.
+        """The palette of the pixels, each counting as much as it is opaque and ``mask`` (H, W), from 0 to 1, says.
 
         Raises:
             ValueError: if no pixel counts.
@@ -100,7 +100,7 @@ def _rounding(pixels: Tensor, space: ColorSpace, bits: int) -> float:
 
 
 def _sparing(change: Affine, covariance: Tensor, noise: float) -> Affine:
-    """The same map where the colours vary more than the noise, and nothing where they do not.
+    """The map restricted to directions in which the colours vary more than the noise; the identity in the others.
 
     Stretched to the palette's width, noise would be all there is to see: rounding as stripes across a gradient.
     """
@@ -121,5 +121,5 @@ def _weights(picture: Picture, mask: Tensor | None) -> Tensor | None:
 
 
 def _pieces(pixels: int) -> Iterator[slice]:
-    """All pixels, so many at a time."""
+    """Iterate over all pixels in pieces of a given size."""
     return (slice(start, min(start + PIECE, pixels)) for start in range(0, pixels, PIECE))

@@ -63,7 +63,7 @@ def _matrix(rows: tuple[tuple[float, ...], ...], like: Tensor) -> Tensor:
 
 
 def _inverse(rows: tuple[tuple[float, ...], ...], like: Tensor) -> Tensor:
-    """Inverted in double precision: in single, it would be the largest of all errors on the way there and back."""
+    """The inverse of a matrix, in double precision: in single it would be the largest error on the way and back."""
     inverse: Tensor = torch.linalg.inv(torch.tensor(rows, dtype=torch.float64))
     return inverse.to(like)
 

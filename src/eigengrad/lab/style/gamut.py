@@ -37,7 +37,7 @@ class GamutCurve:
 
     @classmethod
     def fit(cls, colours: Tensor, weights: Tensor | None = None) -> GamutCurve:
-        """For the colours (3, M) of a picture, or an even sample of them: those whose weight (M,) is not zero."""
+        """The curve for colours (3, M) of a picture, or an even sample of them, whose weight (M,) is not zero."""
         if weights is not None:
             colours = colours[:, weights > 0]
         if colours.shape[1] == 0:
@@ -46,7 +46,7 @@ class GamutCurve:
         return cls(float(distance.kthvalue(max(1, int(COVERED * distance.numel()))).values))
 
     def __call__(self, colours: Tensor) -> Tensor:
-        """Colours (3, M), inside."""
+        """Map colours (3, M) into the cube."""
         if self.reach > 1 + TOLERANCE:
             grey = _grey(colours)
             distance = _distance(colours, grey)

@@ -66,11 +66,11 @@ class Picture:
         return self.pixels.shape[1], self.pixels.shape[2]
 
     def with_pixels(self, pixels: Tensor) -> Picture:
-        """The same transparency and depth, other colours."""
+        """A picture with other colours and the same transparency and depth."""
         return replace(self, pixels=pixels)
 
     def scaled(self, longer: int) -> Picture:
-        """The same picture, so many pixels along its longer side.
+        """The picture scaled to so many pixels along its longer side.
 
         Raises:
             ValueError: if that leaves less than a pixel of the shorter side.
@@ -188,13 +188,13 @@ def find_pictures(folder: Path) -> list[Path]:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Those of FORMATS that this Pillow was built with."""
+    """The entries of FORMATS that this Pillow was built with."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 class _Naming:
-    """Whatever goes wrong while a file is read becomes a :class:`PictureError` that names it."""
+    """Context in which any error of reading a file becomes a :class:`PictureError` that names it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -279,7 +279,7 @@ def _read_16(image: ImageFile.ImageFile, content: bytes) -> tuple[np.ndarray, np
 
 
 def _opaque(levels: np.ndarray, key: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """With the transparency of a colour that the file declares transparent."""
+    """The image with the transparency of a colour that the file declares transparent."""
     if key is None:
         return levels, None
     return levels, np.where((levels == np.asarray(key, np.uint16)).all(2), 0, 65535).astype(np.uint16)
@@ -310,7 +310,7 @@ def _upright(picture: Picture, orientation: int) -> Picture:
 
 
 def _levels(picture: Picture, bits: int) -> np.ndarray:
-    """(H, W, 3 or 4) whole numbers."""
+    """A picture as whole numbers, (H, W, 3 or 4)."""
     planes = picture.pixels
     if picture.alpha is not None:
         planes = torch.cat([planes, picture.alpha.unsqueeze(0)])

@@ -19,7 +19,7 @@ __all__ = ["Affine", "Moments", "whiten_color_map"]
 
 @dataclass(frozen=True)
 class Moments:
-    """Of points in g groups of d dimensions, each point with a weight.
+    """Mean and covariance of weighted points in g groups of d dimensions.
 
     Args:
         weight: sum of the weights.
@@ -33,7 +33,7 @@ class Moments:
 
     @classmethod
     def of(cls, points: Tensor, weights: Tensor | None = None) -> Moments:
-        """Of points (g, d, M) with weights (M,), all 1 if not given.
+        """The moments of points (g, d, M) with weights (M,), all 1 if not given.
 
         The products are in the points' type: give it pieces of at most some ten thousand points, and merge.
         """
@@ -53,7 +53,7 @@ class Moments:
 
     @classmethod
     def none(cls, groups: int, dimensions: int) -> Moments:
-        """Of no points."""
+        """The moments of an empty set of points, to be merged with others."""
         return cls(
             0.0,
             torch.zeros(groups, dimensions, dtype=torch.float64),
@@ -62,7 +62,7 @@ class Moments:
 
     @classmethod
     def merge(cls, pieces: Iterable[Moments]) -> Moments:
-        """Of all the points together."""
+        """The moments of the union of two sets of points."""
         total: Moments | None = None
         for piece in pieces:
             if total is None or total.weight == 0:
@@ -79,7 +79,7 @@ class Moments:
 
     @property
     def covariance(self) -> Tensor:
-        """(g, d, d), of the weighted points as a population."""
+        """The covariance (g, d, d) of the weighted points as a population."""
         return self.scatter / self.weight
 
 
@@ -95,20 +95,20 @@ class Affine:
     offset: Tensor
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Of points (g, d, M), in their type."""
+        """Map points (g, d, M), in their type."""
         matrix, centre, offset = (x.to(points) for x in (self.matrix, self.centre, self.offset))
         return torch.baddbmm(offset.unsqueeze(-1), matrix, points - centre.unsqueeze(-1))
 
     @classmethod
     def mean(cls, maps: Sequence[Affine], shares: Sequence[float]) -> Affine:
-        """What maps with the same centre do on average, each with its share."""
+        """The weighted mean of maps with the same centre."""
         pairs = list(zip(shares, maps, strict=True))
         matrix = torch.stack([share * each.matrix for share, each in pairs]).sum(0)
         offset = torch.stack([share * each.offset for share, each in pairs]).sum(0)
         return cls(matrix, maps[0].centre, offset)
 
     def blend(self, strength: float) -> Affine:
-        """Between the identity at 0 and this map at 1."""
+        """Interpolate between the identity, at 0, and this map, at 1."""
         identity = torch.eye(self.matrix.shape[-1], dtype=self.matrix.dtype)
         matrix = strength * self.matrix + (1 - strength) * identity
         return Affine(matrix, self.centre, strength * self.offset + (1 - strength) * self.centre)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..._arguments import require_integer, require_number, require_positive
+from ..arguments import require_integer, require_number, require_positive
 from .codec import Codec, Level
 from .gamut import GamutCurve
 from .images import Picture
@@ -64,7 +64,7 @@ class Style:
         smooth: bool = True,
         tile: int = TILE,
     ) -> Style:
-        """Of a picture, in which each position counts as much as it is opaque.
+        """The style of a picture, in which each position counts as much as it is opaque.
 
         Raises:
             ValueError: if a level does not exist or its channels cannot be grouped so.
@@ -84,7 +84,7 @@ class Style:
         return cls(moments, groups, smooth)
 
     def placed(self, weight: float, mask: Tensor | None = None) -> Style:
-        """The same style with a share, and a place in the content."""
+        """This style with a share, and a place in the content."""
         return replace(self, weight=weight, mask=mask)
 
 
@@ -196,7 +196,7 @@ class _Encoding:
 
 
 def _encodings(image: Tensor, level: Level, margin: int, smooth: bool, tile: int) -> list[_Encoding]:
-    """At one position of the grid, or several along its diagonal."""
+    """Encodings at one position of the grid, or at several along its diagonal."""
     require_integer("stylize", "tile", tile, minimum=1)
     stride = level.encoder.stride
     shifts = min(level.shifts, stride) if smooth else 1
@@ -206,7 +206,7 @@ def _encodings(image: Tensor, level: Level, margin: int, smooth: bool, tile: int
 
 
 def _moments(encodings: Sequence[_Encoding], groups: int, weights: Sequence[Tensor | None]) -> list[Moments]:
-    """Of all the features, once for each of the weights (H, W) that say how much a pixel counts; None is all alike."""
+    """The moments of all features, once for each of the weights (H, W) of the pixels; None weighs all alike."""
     pieces: list[list[Moments]] = [[] for _ in weights]
     for encoding in encodings:
         scale = encoding.level.encoder.stride
@@ -246,7 +246,7 @@ def _decode(encodings: Sequence[_Encoding], maps: Sequence[Affine], shares: Tens
 
 
 def _points(features: Tensor, groups: int) -> Tensor:
-    """(C, h, w) as (groups, C/groups, h·w)."""
+    """Feature maps (C, h, w) as points (groups, C/groups, h·w)."""
     channels, height, width = features.shape
     return features.reshape(groups, channels // groups, height * width)
 
@@ -280,7 +280,7 @@ def _shares(content: Picture, styles: Sequence[Style]) -> Tensor:
 
 
 def _map(content: Moments, style: Moments) -> Affine:
-    """From features of the content to features of the style.
+    """The map from features of the content to features of the style.
 
     The eps of each is in proportion to its own features, so the units of a codec do not matter. Where features do
     not vary at all, it is what round-off leaves of them.

@@ -26,11 +26,11 @@ class Span:
     outer_stop: int
 
     def core(self, scale: int) -> slice:
-        """Without the margin, at 1/scale of the resolution."""
+        """The span without its margin, at 1/scale of the resolution."""
         return slice(self.start // scale, self.stop // scale)
 
     def outer(self, scale: int) -> slice:
-        """With the margin."""
+        """The span with its margin, at 1/scale of the resolution."""
         return slice(self.outer_start // scale, self.outer_stop // scale)
 
     def trimmed(self, scale: int) -> slice:
@@ -46,15 +46,15 @@ class Tile:
     columns: Span
 
     def with_margin(self, x: Tensor, scale: int = 1) -> Tensor:
-        """Of the whole (..., H, W), at 1/scale of the resolution."""
+        """A view of the tile with its margin in the whole (..., H, W), at 1/scale of the resolution."""
         return x[..., self.rows.outer(scale), self.columns.outer(scale)]
 
     def without_margin(self, x: Tensor, scale: int = 1) -> Tensor:
-        """Of the whole (..., H, W), at 1/scale of the resolution. It can be written to."""
+        """A view of the tile without its margin in the whole (..., H, W), at 1/scale of the resolution."""
         return x[..., self.rows.core(scale), self.columns.core(scale)]
 
     def trim(self, x: Tensor, scale: int = 1) -> Tensor:
-        """What is left without the margin, of something computed with it, at 1/scale of the resolution."""
+        """Remove the margin from something computed with it, at 1/scale of the resolution."""
         return x[..., self.rows.trimmed(scale), self.columns.trimmed(scale)]
 
 
@@ -81,7 +81,7 @@ class Layout:
         return height, width
 
     def extend(self, x: Tensor) -> Tensor:
-        """(C, H, W) or (H, W) continued to whole squares, by reflection."""
+        """Extend (C, H, W) or (H, W) to whole squares, by reflection."""
         (height, width), (tall, wide) = self.size, self.extended
         top = left = self.offset
         planes = x if x.ndim == 3 else x.unsqueeze(0)
@@ -90,7 +90,7 @@ class Layout:
         return planes if x.ndim == 3 else planes.squeeze(0)
 
     def crop(self, x: Tensor) -> Tensor:
-        """The picture itself."""
+        """The part of an extended picture that is the picture."""
         (height, width), start = self.size, self.offset
         return x[..., start : start + height, start : start + width]
 
@@ -109,7 +109,7 @@ class Layout:
 
 
 def average(x: Tensor, scale: int) -> Tensor:
-    """(..., H, W) at 1/scale of the resolution: the means of the squares."""
+    """Average over squares: (..., H, W) at 1/scale of the resolution."""
     height, width = x.shape[-2] // scale, x.shape[-1] // scale
     planes = functional.avg_pool2d(x.reshape(-1, 1, *x.shape[-2:]), scale)
     return planes.reshape(*x.shape[:-2], height, width)

@@ -24,7 +24,7 @@ SMALLER = 0.6  # every picture is there twice, the second time so much smaller
 
 
 def pictures() -> list[Tensor]:
-    """(3, H, W) each, from 0 to 1. Nothing is downloaded."""
+    """The pictures, (3, H, W) each, from 0 to 1. Nothing is downloaded."""
     paths = [files("skimage") / "data" / name for name in SCIKIT_IMAGE]
     paths += [files("sklearn") / "datasets" / "images" / name for name in SCIKIT_LEARN]
     found = []
@@ -43,7 +43,7 @@ class Crops:
     generator: torch.Generator
 
     def batch(self, count: int, side: int) -> Tensor:
-        """(count, 3, side, side), from 0 to 1."""
+        """Random crops (count, 3, side, side), from 0 to 1."""
         return torch.stack([self._crop(side) for _ in range(count)])
 
     def _crop(self, side: int) -> Tensor:
@@ -55,7 +55,7 @@ class Crops:
         return self._recoloured(crop) if self._below(2) else crop
 
     def _recoloured(self, crop: Tensor) -> Tensor:
-        """In other colours: a random linear map, and a tint that also gives grey pictures some."""
+        """Crops in other colours: a random linear map, and a tint that also gives grey pictures some."""
         brightness = crop.mean(0, keepdim=True)
         detail = crop - crop.mean((1, 2), keepdim=True)
         mixed = torch.einsum("ij,jhw->ihw", 0.4 * self._normal(3, 3), detail)

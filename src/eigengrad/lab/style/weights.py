@@ -77,7 +77,7 @@ def load_codec(folder: Path = SHIPPED) -> Codec:
 
 
 def _family(folder: Path) -> Family:
-    """What a folder holds."""
+    """The family of encoders and decoders that a folder holds."""
     description = folder / DESCRIPTION
     if description.exists():
         try:
@@ -142,7 +142,7 @@ def _chain(family: Family, part: Literal["encoder", "decoder"], level: int, path
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file."""
+    """Read the tensors of a file."""
     try:
         state: Any = load_tensors(path, allow_legacy=True)  # the weights of many papers are that old
     except Exception as error:  # what a damaged file raises depends on where it is damaged
@@ -156,7 +156,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _require_names(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str], prefix: str) -> None:
-    """The parameters of a file are those expected; others may be there under another prefix."""
+    """Refuse a file without the expected parameters; others may be there under another prefix."""
     expected = {f"{name}.{kind}" for name in names for kind in ("weight", "bias")}
     if missing := sorted(expected - set(tensors)):
         raise WeightsError(f"{path}: no {missing[0]} in it ({len(missing)} of {len(expected)} parameters are missing)")
@@ -165,7 +165,7 @@ def _require_names(path: Path, tensors: Mapping[str, Tensor], names: Iterable[st
 
 
 def _require_shape(path: Path, name: str, weight: Tensor, bias: Tensor, step: Step, before: int | None) -> None:
-    """A convolution fits the one before it."""
+    """Refuse a convolution whose shape does not fit the one before it."""
     size = (step.kernel, step.kernel)
     if weight.ndim != 4 or tuple(weight.shape[2:]) != size or (before is not None and weight.shape[1] != before):
         channels = "C" if before is None else before

@@ -1,6 +1,6 @@
 """Sweeps: many runs, none of them done twice.
 
-To add a way to carry out runs, write a :class:`~eigengrad.lab.sweeps.run.Backend` and name it in :data:`BACKENDS`.
+To add a way to execute runs, write a :class:`~eigengrad.lab.sweeps.run.Backend` and name it in :data:`BACKENDS`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..._arguments import require_integer
 from ...errors import unknown_choice
+from ..arguments import require_integer
 from ..files import make_folder
 from ..training import Result, Settings
-from .board import Board
 from .grid import Grid
 from .local import run_locally
+from .progress_table import ProgressTable
 from .ray import run_on_ray
 from .run import Backend, LostWorkerError, Run, SweepError
 
 __all__ = ["BACKENDS", "Grid", "LostWorkerError", "SweepError", "sweep"]
 
-#: Who carries out runs, by name.
+#: What executes runs, by name.
 BACKENDS: dict[str, Backend] = {"local": run_locally, "ray": run_on_ray}
 
 
@@ -35,10 +35,10 @@ def sweep(
     address: str | None = None,
     progress: bool = True,
 ) -> list[Result]:
-    """Carry out runs, each in ``directory/<key>``, and return their results in the order of the configurations.
+    """Execute runs, each in ``directory/<key>``, and return their results in the order of the configurations.
 
     What has ended is not repeated, what was interrupted goes on where it was, and configurations that differ only in
-    what does not matter to them are one run. A run that another process is at work on, such as another sweep in the
+    what does not matter to them are one run. A run that another process executes, such as another sweep in the
     same folder, is left to it and its result taken; if that process dies, the run goes on here. A run that fails
     numerically has a result that says so. A run whose process dies has none: the others go on, and it is tried again
     the next time.
@@ -66,15 +66,15 @@ def sweep(
     runs = {config.key(): Run(config, directory / config.key()) for config in configs}
     ended = {key: result for key, run in runs.items() if (result := run.result()) is not None}
     waiting = [run for key, run in runs.items() if key not in ended]
-    with Board(len(runs), len(ended), visible=progress) as board:
+    with ProgressTable(len(runs), len(ended), visible=progress) as table:
         if waiting:
             try:
-                BACKENDS[backend](waiting, board, jobs=jobs, threads=threads, address=address)
+                BACKENDS[backend](waiting, table, jobs=jobs, threads=threads, address=address)
             except KeyboardInterrupt:
-                text = f"interrupted with {board.done} of {len(runs)} runs done; the others are saved in {directory}. "
+                text = f"interrupted with {table.done} of {len(runs)} runs done; the others are saved in {directory}. "
                 raise KeyboardInterrupt(text + "Start the sweep again to go on") from None
     ended |= {run.key: result for run in waiting if (result := run.result()) is not None}
     results = [replace(ended[config.key()], config=config) for config in configs if config.key() in ended]
-    if board.crashes:
-        raise SweepError(board.crashes, results, directory)
+    if table.crashes:
+        raise SweepError(table.crashes, results, directory)
     return results

@@ -19,17 +19,17 @@ import torch
 
 from ..training.environment import available_cores
 from ..training.reporter import Pace, Snapshot
-from .elsewhere import Elsewhere
-from .kinds import described
+from .busy_runs import BusyRuns
+from .kinds import serialise
 from .run import LostWorkerError, Run, Watcher
 
 __all__ = ["budget", "run_locally"]
 
-#: Seconds between two looks at the runs that other processes are at work on.
-_LOOK_EVERY = 0.5
+#: Seconds between two checks of the runs that other processes execute.
+_POLL_SECONDS = 0.5
 
 #: How long a worker may take to finish its step and save it, in seconds.
-_PATIENCE = 120
+_SAVE_TIMEOUT = 120
 
 
 def budget(jobs: int | None, threads: int | None, cores: int, devices: int = 0) -> tuple[int, int]:
@@ -50,7 +50,7 @@ def budget(jobs: int | None, threads: int | None, cores: int, devices: int = 0) 
 def run_locally(
     runs: Sequence[Run], watcher: Watcher, *, jobs: int | None, threads: int | None, address: str | None = None
 ) -> None:
-    """Carry out runs in worker processes; see :func:`eigengrad.lab.sweeps.sweep`."""
+    """Execute runs in worker processes; see :func:`eigengrad.lab.sweeps.sweep`."""
     if address is not None:
         raise ValueError(f"address: got {address!r}, which is for backend='ray'; the local backend has none")
     devices = torch.cuda.device_count()
@@ -59,7 +59,7 @@ def run_locally(
 
 
 class _Worker:
-    """One process, and the run it is at."""
+    """A worker process, and the run that it executes."""
 
     def __init__(self, device: int | None, threads: int, log: Path, answers: queue.Queue[Any]) -> None:
         self.device, self.threads = device, threads
@@ -87,47 +87,47 @@ class _Worker:
             answers.put((self, json.loads(line)))
         answers.put((self, None))
 
-    def give(self, run: Run) -> None:
-        """Let it carry out a run."""
+    def send(self, run: Run) -> None:
+        """Send a run to the worker."""
         assert self.process.stdin is not None
-        order = described(run.config.replace(threads=self.threads))
+        order = serialise(run.config.replace(threads=self.threads))
         self.run = run
         with contextlib.suppress(BrokenPipeError):  # its end is about to be noticed
             self.process.stdin.write(json.dumps({"directory": str(run.directory.resolve()), "run": order}) + "\n")
             self.process.stdin.flush()
 
-    def dismiss(self) -> None:
-        """There is nothing more to do: end of input ends it."""
+    def close_input(self) -> None:
+        """Close the worker's input, which ends it."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
 
 
 class _Pool:
-    """The workers, the runs that wait, and what comes back."""
+    """The workers, the queue of runs, and the messages of the workers."""
 
     def __init__(self, runs: Sequence[Run], watcher: Watcher, jobs: int, threads: int, devices: int) -> None:
-        self.waiting, self.watcher, self.elsewhere = deque(runs), watcher, Elsewhere(watcher)
-        self.pace = Pace(_LOOK_EVERY)
+        self.waiting, self.watcher, self.busy_elsewhere = deque(runs), watcher, BusyRuns(watcher)
+        self.pace = Pace(_POLL_SECONDS)
         self.jobs, self.threads, self.devices = jobs, threads, devices
         self.log = runs[0].directory.parent / "workers.log"
         self.answers: queue.Queue[Any] = queue.Queue()
         self.workers: list[_Worker] = []
 
     def work(self) -> None:
-        """Until every run has ended or crashed."""
+        """Execute all runs: return when each has ended or crashed."""
         try:
-            while self.waiting or self.elsewhere or any(worker.run for worker in self.workers):
-                self._hire()
-                if self.elsewhere and self.pace.due():
-                    self.waiting += self.elsewhere.collect()
+            while self.waiting or self.busy_elsewhere or any(worker.run for worker in self.workers):
+                self._start_workers()
+                if self.busy_elsewhere and self.pace.due():
+                    self.waiting += self.busy_elsewhere.collect()
                     continue
                 try:
-                    worker, message = self.answers.get(timeout=_LOOK_EVERY if self.elsewhere else None)
+                    worker, message = self.answers.get(timeout=_POLL_SECONDS if self.busy_elsewhere else None)
                 except queue.Empty:
                     continue
                 if message is None:
-                    self._bury(worker)
+                    self._remove_worker(worker)
                 elif message["kind"] == "progress":
                     self.watcher.progress(worker.run, Snapshot(**message["snapshot"]))
                 else:
@@ -135,7 +135,7 @@ class _Pool:
         finally:
             self._close()
 
-    def _hire(self) -> None:
+    def _start_workers(self) -> None:
         idle_soon = sum(worker.run is None for worker in self.workers)
         while len(self.workers) < self.jobs and idle_soon < len(self.waiting):
             used = {worker.device for worker in self.workers}
@@ -145,28 +145,28 @@ class _Pool:
             idle_soon += 1
 
     def _next(self, worker: _Worker, message: dict[str, Any]) -> None:
-        """The worker is ready, or done with a run: take what it says, and give it another."""
+        """Handle the message of a worker that is ready or has finished a run, and send it the next run."""
         run, worker.run, worker.ready = worker.run, None, True
         if run is not None and message["kind"] == "ended":
             result = run.result()
             assert result is not None
             self.watcher.ended(run, result)
         elif run is not None and message["kind"] == "busy":
-            self.elsewhere.add(run, message["owner"])
+            self.busy_elsewhere.add(run, message["owner"])
         elif run is not None:
             self.watcher.crashed(run, f"{message['reason']} (see {run.directory / 'log.txt'})")
         if self.waiting:
             following = self.waiting.popleft()
-            worker.give(following)
+            worker.send(following)
             self.watcher.started(following)
         else:
             self.workers.remove(worker)
-            worker.dismiss()
+            worker.close_input()
 
-    def _bury(self, worker: _Worker) -> None:
-        """A worker is gone: its run is for the next time. Others take the rest."""
+    def _remove_worker(self, worker: _Worker) -> None:
+        """Handle the end of a worker process: report its run as crashed; the other workers continue."""
         if worker not in self.workers:
-            return  # dismissed
+            return  # its input was closed
         self.workers.remove(worker)
         how = _ending(worker.process.wait())
         if not worker.ready:
@@ -177,15 +177,15 @@ class _Pool:
             self.watcher.crashed(worker.run, f"its process {how} (see {worker.run.directory / 'log.txt'})")
 
     def _close(self) -> None:
-        """Let the workers save what they are at, for which the end of their input is enough.
+        """End the workers by closing their input, upon which each saves its run.
 
         (A signal besides would be the second one they get, and that means: at once.) A second Ctrl-C does not wait.
         """
         try:
             for worker in self.workers:
-                worker.dismiss()
+                worker.close_input()
             for worker in self.workers:
-                worker.process.wait(_PATIENCE)
+                worker.process.wait(_SAVE_TIMEOUT)
         finally:
             for worker in self.workers:
                 worker.process.kill()

@@ -16,23 +16,23 @@ from ..training import Result
 from ..training.lock import BusyError
 from ..training.reporter import Pace, Silent, Snapshot
 from ..training.result import RESULT_FILE
-from .elsewhere import Elsewhere
-from .kinds import carry_out, described
+from .busy_runs import BusyRuns
+from .kinds import execute, serialise
 from .run import Run, Watcher
 
 __all__ = ["run_on_ray"]
 
-#: Seconds between two looks at the progress of the runs.
-_LOOK_EVERY = 1.0
+#: Seconds between two reads of the progress of the runs.
+_POLL_SECONDS = 1.0
 
 #: How long a run may take to finish its step and save it, in seconds.
-_PATIENCE = 120
+_SAVE_TIMEOUT = 120
 
 
 def run_on_ray(
     runs: Sequence[Run], watcher: Watcher, *, jobs: int | None, threads: int | None, address: str | None = None
 ) -> None:
-    """Carry out runs as tasks of a Ray cluster; see :func:`eigengrad.lab.sweeps.sweep`.
+    """Execute runs as tasks of a Ray cluster; see :func:`eigengrad.lab.sweeps.sweep`.
 
     Ray works on as many at once as the cluster has room for (at most ``jobs``), with ``threads`` cores (1 by default)
     and, if the cluster has any, a GPU each. Where the nodes share the folder, a run whose node is lost goes on from its
@@ -59,47 +59,47 @@ def run_on_ray(
 
 
 class _Cluster:
-    """The runs at work on the cluster, those that wait, and what comes back."""
+    """The runs on the cluster, the queue of runs, and their results."""
 
     def __init__(self, ray: Any, runs: Sequence[Run], watcher: Watcher, jobs: int, threads: int) -> None:
         self.ray, self.waiting, self.watcher, self.jobs, self.threads = ray, deque(runs), watcher, jobs, threads
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
-        self.carry_out = ray.remote(_carry_out).options(num_cpus=threads, num_gpus=gpus)
+        self.execute = ray.remote(_execute).options(num_cpus=threads, num_gpus=gpus)
         self.progress = ray.remote(_Progress).options(num_cpus=0).remote()
         self.working: dict[Any, Run] = {}
-        self.elsewhere = Elsewhere(watcher)
+        self.busy_elsewhere = BusyRuns(watcher)
 
     def work(self) -> None:
-        """Until every run has ended or crashed."""
+        """Execute all runs: return when each has ended or crashed."""
         try:
-            while self.waiting or self.working or self.elsewhere:
+            while self.waiting or self.working or self.busy_elsewhere:
                 while self.waiting and len(self.working) < self.jobs:
                     self._start(self.waiting.popleft())
                 if self.working:
-                    done, _ = self.ray.wait(list(self.working), timeout=_LOOK_EVERY)
+                    done, _ = self.ray.wait(list(self.working), timeout=_POLL_SECONDS)
                     for reference in done:
                         self._collect(reference, self.working.pop(reference))
-                if self.elsewhere:
-                    time.sleep(_LOOK_EVERY)
-                    self.waiting += self.elsewhere.collect()
-                self._look()
+                if self.busy_elsewhere:
+                    time.sleep(_POLL_SECONDS)
+                    self.waiting += self.busy_elsewhere.collect()
+                self._poll()
         except KeyboardInterrupt:
             for reference in self.working:
                 self.ray.cancel(reference)
             if self.working:
-                self.ray.wait(list(self.working), num_returns=len(self.working), timeout=_PATIENCE)
+                self.ray.wait(list(self.working), num_returns=len(self.working), timeout=_SAVE_TIMEOUT)
             raise
 
     def _start(self, run: Run) -> None:
-        order = described(run.config.replace(threads=self.threads))
-        self.working[self.carry_out.remote(order, str(run.directory.resolve()), self.progress)] = run
+        order = serialise(run.config.replace(threads=self.threads))
+        self.working[self.execute.remote(order, str(run.directory.resolve()), self.progress)] = run
 
     def _collect(self, reference: Any, run: Run) -> None:
         try:
             result = Result.from_dict(self.ray.get(reference), type(run.config))
         except self.ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, BusyError):
-                self.elsewhere.add(run, error.cause.owner)
+                self.busy_elsewhere.add(run, error.cause.owner)
             else:
                 self.watcher.crashed(run, f"{type(error.cause).__name__}: {error.cause}")
         except self.ray.exceptions.RayError as error:
@@ -110,16 +110,16 @@ class _Cluster:
                 result.save(run.directory / RESULT_FILE)
             self.watcher.ended(run, result)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with contextlib.suppress(self.ray.exceptions.RayError):  # its node may be lost; the runs are not
-            snapshots = self.ray.get(self.progress.read.remote(), timeout=_LOOK_EVERY)
+            snapshots = self.ray.get(self.progress.read.remote(), timeout=_POLL_SECONDS)
             for run in self.working.values():
                 if run.key in snapshots:
                     self.watcher.progress(run, Snapshot(**snapshots[run.key]))
 
 
 class _Progress:
-    """An actor that knows how far every run is."""
+    """An actor that holds the latest snapshot of every run."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, dict[str, Any]] = {}
@@ -131,18 +131,18 @@ class _Progress:
         return self._snapshots
 
 
-class _Wire(Silent):
-    """Tells the actor how a run goes."""
+class _ForwardingReporter(Silent):
+    """Forwards the progress of a run to the actor."""
 
     def __init__(self, key: str, progress: Any) -> None:
-        self._key, self._progress, self._pace = key, progress, Pace(_LOOK_EVERY)
+        self._key, self._progress, self._pace = key, progress, Pace(_POLL_SECONDS)
 
     def step(self, snapshot: Snapshot) -> None:
-        """Send it on, without waiting."""
+        """Send the snapshot, without waiting for an answer."""
         if self._pace.due():
             self._progress.report.remote(self._key, asdict(snapshot))
 
 
-def _carry_out(order: dict[str, Any], directory: str, progress: Any) -> dict[str, Any]:
-    """One run, on a node of the cluster."""
-    return carry_out(order, directory, _Wire(Path(directory).name, progress)).to_dict()
+def _execute(order: dict[str, Any], directory: str, progress: Any) -> dict[str, Any]:
+    """Execute one run on a node of the cluster."""
+    return execute(order, directory, _ForwardingReporter(Path(directory).name, progress)).to_dict()

@@ -1,4 +1,4 @@
-"""A run of a sweep, what can happen to it, and who carries runs out."""
+"""A run of a sweep, and the interfaces of what executes runs and of what observes them."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class Run:
         if not file.exists():
             return None
         result = Result.load(file, type(self.config))
-        require_same(file, self.config, result.config.influences())
+        require_same(file, self.config, result.config.hash_fields())
         return result
 
 
 class Watcher(Protocol):
-    """Somebody who is told how the runs go."""
+    """The interface of an observer of runs."""
 
     def started(self, run: Run) -> None:
         """A run began."""
 
     def progress(self, run: Run, snapshot: Snapshot) -> None:
-        """A run is at work."""
+        """A run has made progress."""
 
     def busy(self, run: Run, owner: str) -> None:
-        """Another process, named in words, is at work on a run; its result will be taken."""
+        """Another process, named in words, executes the run; its result will be taken."""
 
     def ended(self, run: Run, result: Result) -> None:
         """A run succeeded or failed; either is a result."""
@@ -57,16 +57,16 @@ class Watcher(Protocol):
 
 
 class Backend(Protocol):
-    """Carries out runs and says what became of them; what remains undone is for the next time."""
+    """The interface of what executes runs and reports their ends; the next sweep executes those that have none."""
 
     def __call__(
         self, runs: Sequence[Run], watcher: Watcher, *, jobs: int | None, threads: int | None, address: str | None
     ) -> None:
-        """Carry them out."""
+        """Execute the runs, and report to the watcher."""
 
 
 class LostWorkerError(RuntimeError):
-    """A process that should carry out runs has died before it began."""
+    """A worker process has died before it could begin."""
 
 
 class SweepError(RuntimeError):

@@ -1,4 +1,4 @@
-"""A process that carries out runs for :mod:`eigengrad.lab.sweeps.local`, one after the other.
+"""A process that executes runs for :mod:`eigengrad.lab.sweeps.local`, one after the other.
 
 It reads a run a line from standard input and answers on standard output, both in JSON. What a run prints goes to
 ``log.txt`` in its folder. When the input ends because the parent is gone, it saves the run and stops.
@@ -22,29 +22,30 @@ from typing import Any
 from ..files import make_folder
 from ..training.lock import BusyError
 from ..training.reporter import Silent, Snapshot
-from .kinds import carry_out
+from .kinds import execute
 
 __all__ = ["main"]
 
 
-class _Wire(Silent):
-    """Tells the parent how the run goes."""
+class _ForwardingReporter(Silent):
+    """Forwards the progress of a run to the parent process."""
 
     def __init__(self, answer: Callable[..., None]) -> None:
         self._answer = answer
 
     def step(self, snapshot: Snapshot) -> None:
-        """Send it on."""
+        """Send the snapshot to the parent process."""
         self._answer(kind="progress", snapshot=asdict(snapshot))
 
     def message(self, text: str) -> None:
-        """Write it to the log of the run, where standard output goes."""
+        """Write the text to the log of the run, where standard output goes."""
         with contextlib.suppress(OSError):  # the disk that the log is on may be full
-            print(text, flush=True)
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
 
 
 def main() -> None:
-    """Work until the input ends."""
+    """Execute runs until the input ends."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever is printed belongs to the log, not to the channel
 
@@ -56,7 +57,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     answer(kind="ready")
     while (order := orders.get()) is not None:
-        answer(**_carry_out(json.loads(order), answer))
+        answer(**_execute(json.loads(order), answer))
 
 
 def _listen(orders: queue.Queue[str | None]) -> None:
@@ -66,7 +67,7 @@ def _listen(orders: queue.Queue[str | None]) -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # a run at work saves itself; without one this ends the process
 
 
-def _carry_out(order: dict[str, Any], answer: Callable[..., None]) -> dict[str, str]:
+def _execute(order: dict[str, Any], answer: Callable[..., None]) -> dict[str, str]:
     directory = Path(order["directory"])
     try:
         make_folder(directory)
@@ -75,10 +76,10 @@ def _carry_out(order: dict[str, Any], answer: Callable[..., None]) -> dict[str, 
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        carry_out(order["run"], directory, _Wire(answer))
+        execute(order["run"], directory, _ForwardingReporter(answer))
     except BusyError as error:
         return {"kind": "busy", "owner": error.owner}
-    except Exception as error:  # the next run may be luckier
+    except Exception as error:  # the other runs are still executed
         with contextlib.suppress(OSError):  # what stopped the run may be a full disk, which the log is on as well
             traceback.print_exc()
         return {"kind": "crashed", "reason": f"{type(error).__name__}: {error}"}

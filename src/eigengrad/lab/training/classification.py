@@ -14,13 +14,16 @@ from ..data import Loader, Split, load, loader
 from ..models import build, normalisation
 from .config import Config
 from .engine import Engine
+from .loop import run
+from .reporter import Reporter
+from .result import Result
 from .synchronise import synchronise
 from .task import Task
 
-__all__ = ["Classification"]
+__all__ = ["Classification", "train"]
 
 #: Guessing has a loss of log(classes). Above so many times that, a network has not just learned badly.
-_HOPELESS = 100
+DIVERGED = 100
 
 
 class Classification(Task):
@@ -58,14 +61,14 @@ class Classification(Task):
         self.optimizers = {"model": optimizer}
         self.schedulers = {"model": StepLR(optimizer, config.lr_step, config.lr_factor)}
         self.epochs = config.epochs
-        self.divergence = _HOPELESS * math.log(max(len(self.data.classes), 2))
+        self.divergence = DIVERGED * math.log(max(len(self.data.classes), 2))
 
     def epoch_batches(self, epoch: int) -> Loader:
         """The training images, shuffled and augmented."""
         return self._loader(self.data.train, epoch=epoch)
 
     def step(self, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-        """Loss and share of wrong answers on a batch."""
+        """Take a step on a batch: its loss and error rate."""
         images, labels = batch
         scores = self._scores(images)
         loss = nn.functional.cross_entropy(scores, labels)
@@ -74,7 +77,7 @@ class Classification(Task):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Loss and share of wrong answers on the test images, for the first guess and for the first five."""
+        """Loss, top-1 and top-5 error rates on the test images."""
         model = self.modules["model"].eval()
         totals = self.engine.vector([0.0] * 4)
         guesses = min(5, len(self.data.classes))
@@ -109,7 +112,28 @@ class Classification(Task):
 
 
 def _wrong(scores: Tensor, labels: Tensor, guesses: int = 1) -> Tensor:
-    """How many labels are not among the first guesses; NaN is never right."""
+    """The number of labels that are not among the k highest scores; NaN is never right."""
     scores = scores.detach()
     right = (scores.topk(guesses, 1).indices == labels[:, None]).any(1) & ~scores.isnan().any(1)
     return (~right).sum(dtype=torch.float32)
+
+
+def train(
+    config: Config,
+    directory: Path | str,
+    *,
+    resume: bool = True,
+    progress: bool | Reporter = True,
+    checkpoint_steps: int | None = None,
+) -> Result:
+    """Train a classifier; see :func:`~eigengrad.lab.training.run` for the folder, the options and the errors."""
+    if not isinstance(config, Config):
+        raise TypeError(f"train: config must be a Config; got {config!r}")
+    return run(
+        config,
+        lambda engine: Classification(config, engine),
+        directory,
+        resume=resume,
+        progress=progress,
+        checkpoint_steps=checkpoint_steps,
+    )

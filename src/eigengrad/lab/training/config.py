@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..._arguments import require_non_negative, require_positive
 from ...errors import unknown_choice
+from ..arguments import require_non_negative, require_positive
 from ..data import DATASETS
 from ..models import MODELS
 from ..models.head import POOLINGS
@@ -99,16 +99,16 @@ class Config(Settings):
         require(type(self).__name__, name, getattr(self, name))
         object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are the same run
 
-    def influences(self) -> dict[str, Any]:
-        """Without the options that the chosen normalisation does not have: they do not make another run."""
+    def hash_fields(self) -> dict[str, Any]:
+        """The fields that the result depends on: without the options that the chosen normalisation does not have."""
         idle = set(_IDLE[self.norm])
         if self.gradient not in ("taylor", "power_iteration"):
             idle.add("degree")
-        return {name: value for name, value in super().influences().items() if name not in idle}
+        return {name: value for name, value in super().hash_fields().items() if name not in idle}
 
     def label(self) -> str:
         """Data, model, method and seed."""
-        fields = self.influences()
+        fields = self.hash_fields()
         parts = [self.data, self.model, self.pooling if self.pooling != "average" else "", self.norm]
         parts += [self.gradient] if "gradient" in fields else []
         parts += [f"d{self.group_size}"] if "group_size" in fields else []

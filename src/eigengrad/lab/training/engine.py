@@ -94,7 +94,7 @@ class Engine:
         return inner
 
     def descend(self, loss: Tensor, optimizer: str = "model") -> None:
-        """One step of an optimiser down the gradient of a loss, which is looked at on the way."""
+        """Take a step of an optimiser down the gradient of a loss, and record the norms of the gradient."""
         chosen = self._optimizers[optimizer]
         chosen.zero_grad()
         with self.health.monitored():
@@ -115,7 +115,7 @@ class Engine:
         return not bool(torch.stack([g.isfinite().all() for g in gradients.values()]).all())
 
     def check_health(self, gradients: Mapping[str, Tensor] | None = None) -> None:
-        """Raise if a loss or gradient since the last look was not finite; the same in every process."""
+        """Raise, in every process, if a loss or gradient since the last check was not finite."""
         self.health.check(self.mean if self.world > 1 else None, gradients)
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Whether a training is well: finite losses and gradients, and how hard a gradient rule has to work."""
+"""The health of a training: finite losses and gradients, and how much gradient rules change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MONITOR_EVERY = 20
 
 
 def wide(value: Tensor) -> Tensor:
-    """A number for adding up: in float64 where the device has it."""
+    """A number in the type that sums are taken in: float64 where the device has it."""
     return value if value.device.type == "mps" else value.double()
 
 
@@ -47,7 +47,7 @@ class _Descent:
 class Health:
     """The losses and gradients of a run.
 
-    They are collected on the device and looked at by :meth:`check`, which waits for it; a failure is dated by the step
+    They are collected on the device and read by :meth:`check`, which waits for it; a failure is dated by the step
     that caused it, however late it is found.
 
     Attributes:
@@ -66,7 +66,7 @@ class Health:
 
     @contextmanager
     def monitored(self) -> Iterator[None]:
-        """Around a backward pass: see what gradient rules do in it, in one step out of :data:`MONITOR_EVERY`."""
+        """Context for a backward pass that monitors its gradient rules, in one step out of :data:`MONITOR_EVERY`."""
         if self.step % MONITOR_EVERY != 1:
             yield
             return
@@ -134,7 +134,7 @@ class Health:
         return found
 
     def mean_norm(self) -> float:
-        """Of the gradients in this epoch so far."""
+        """The mean norm of the gradients in this epoch so far."""
         return self._norms()["gradient_norm"]
 
     def _norms(self) -> dict[str, float]:
@@ -142,7 +142,7 @@ class Health:
         return {"gradient_norm": float(self._norm_sum) / count, "gradient_norm_max": float(self._norm_max)}
 
     def summary(self, curves: dict[str, list[float]]) -> dict[str, float]:
-        """Over the whole run, with the curves of its complete epochs."""
+        """The summary of the whole run, with the curves of its complete epochs."""
         means, maxima = list(curves.get("gradient_norm", [])), list(curves.get("gradient_norm_max", []))
         if self._norm_count:
             unfinished = self._norms()

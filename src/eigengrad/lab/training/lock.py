@@ -28,7 +28,7 @@ _LOCKED_BYTE = 1 << 20
 
 
 class BusyError(OSError):
-    """Another process is at work on the same run.
+    """Another process executes the same run.
 
     Attributes:
         owner: which one, in words.
@@ -45,7 +45,7 @@ class BusyError(OSError):
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder. The system releases it when the process ends, however it ends.
+    """Context that holds the lock of a folder. The system releases it when the process ends, however it ends.
 
     A folder in which nothing was written, because the run could not begin, is removed.
 
@@ -81,7 +81,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _open(path: Path, *, create: bool) -> FileIO:
-    # A link would let somebody else choose the file that is emptied.
+    # A link would let another user choose the file that is emptied.
     flags = os.O_RDWR | create * os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
     return FileIO(os.open(path, flags, 0o666), "r+")
 

@@ -23,8 +23,6 @@ from ..files import make_folder, remove_partial
 from ..tensors import save_tensors
 from . import randomness
 from .checkpoint import CheckpointError, Checkpoints, require_same
-from .classification import Classification
-from .config import Config
 from .engine import Engine, StopRequested
 from .environment import conditions
 from .health import TrainingFailedError, wide
@@ -35,52 +33,12 @@ from .scalars import Scalars
 from .settings import Settings
 from .task import Task
 
-__all__ = ["run", "train"]
+__all__ = ["run", "run_context"]
 
 #: Steps between two entries of the step curves in TensorBoard.
 _SCALARS_EVERY = 10
 
 _BEST, _LAST, _SCALARS = "best.pt", "last.pt", "tensorboard"
-
-
-def train(
-    config: Config,
-    directory: Path | str,
-    *,
-    resume: bool = True,
-    progress: bool | Reporter = True,
-    checkpoint_steps: int | None = None,
-) -> Result:
-    """Train a classifier.
-
-    The folder gets ``result.json`` (whether the run succeeds or fails), ``best.pt`` and ``last.pt`` (weights:
-    ``torch.load(path)["modules"]["model"]``), ``tensorboard/``, and while it runs the checkpoints from which it goes on
-    when it is started again. On a CPU a run that was killed any number of times ends with the same weights, bit for
-    bit, as one that was not, if it goes on with as many threads and the same versions; else it says what has changed,
-    and ``result.json`` lists it.
-
-    Args:
-        config: what to train.
-        directory: of this run alone.
-        resume: go on from a checkpoint in the folder; a run that has ended is not repeated. Otherwise start over.
-        progress: show a progress bar, or tell a reporter.
-        checkpoint_steps: also save every so many steps, besides every epoch.
-
-    Raises:
-        ValueError: the folder holds a run with another configuration.
-        KeyboardInterrupt: Ctrl-C. The step was finished and saved, and the text says how to go on.
-        OSError: the folder cannot be written; what was saved before is intact.
-    """
-    if not isinstance(config, Config):
-        raise TypeError(f"train: config must be a Config; got {config!r}")
-    return run(
-        config,
-        lambda engine: Classification(config, engine),
-        directory,
-        resume=resume,
-        progress=progress,
-        checkpoint_steps=checkpoint_steps,
-    )
 
 
 def run(
@@ -92,10 +50,30 @@ def run(
     progress: bool | Reporter = True,
     checkpoint_steps: int | None = None,
 ) -> Result:
-    """Train any task; see :func:`train`. The task is made with the random generators seeded."""
+    """Train a task.
+
+    The folder gets ``result.json`` (whether the run succeeds or fails), ``best.pt`` and ``last.pt`` (weights:
+    ``torch.load(path)["modules"]``, by the name of the module), ``tensorboard/``, and while it runs the checkpoints
+    from which it goes on when it is started again. On a CPU a run that was killed any number of times ends with the
+    same weights, bit for bit, as one that was not, if it goes on with as many threads and the same versions; else it
+    says what has changed, and ``result.json`` lists it.
+
+    Args:
+        settings: the settings of the run.
+        make_task: makes the task for an engine; called with the random generators seeded.
+        directory: the folder of this run alone.
+        resume: go on from a checkpoint in the folder; a run that has ended is not repeated. Otherwise start over.
+        progress: show a progress bar, or tell a reporter.
+        checkpoint_steps: also save every so many steps, besides every epoch.
+
+    Raises:
+        ValueError: the folder holds a run with another configuration.
+        KeyboardInterrupt: Ctrl-C. The step was finished and saved, and the text says how to go on.
+        OSError: the folder cannot be written; what was saved before is intact.
+    """
     directory = Path(directory)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(surroundings(settings))
+        stack.enter_context(run_context(settings))
         engine = Engine(settings.precision)
         if engine.is_main:
             make_folder(directory)
@@ -123,7 +101,7 @@ def _open(settings: Settings, directory: Path, resume: bool) -> Result | dict[st
         return None
     if result_file.exists():
         result = Result.load(result_file, type(settings))
-        require_same(result_file, settings, result.config.influences())
+        require_same(result_file, settings, result.config.hash_fields())
         with contextlib.suppress(OSError):  # of a session that was killed before it could remove them
             checkpoints.clear()
         return replace(result, config=settings)  # the fields that do not matter may differ
@@ -142,8 +120,8 @@ def _clear(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def surroundings(settings: Settings) -> Iterator[None]:
-    """Threads and random generators as a run has them; the caller's own are left as they were."""
+def run_context(settings: Settings) -> Iterator[None]:
+    """Context with the threads and seeded generators of a run; those of the caller are restored."""
     before = torch.get_num_threads()
     with randomness.private():
         if settings.threads is not None:
@@ -180,7 +158,7 @@ class _Run:
     # The run as a whole ---------------------------------------------------------------------------------------------
 
     def complete(self, state: dict[str, Any] | None) -> Result:
-        """Take the run to its end."""
+        """Train to the end of the run, and return its result."""
         if state is not None:
             self.load_state_dict(state)
             self.reporter.message(f"going on at epoch {self.epoch + 1}, step {self.step + 1}, in {self.directory}")
@@ -226,7 +204,7 @@ class _Run:
             )
 
     def _train(self) -> int | None:
-        """The epochs that are not done yet; the signal that asked to stop, if one did."""
+        """Train the remaining epochs; the signal that asked to stop, if one did."""
         try:
             with self.engine.interruption:
                 while self.epoch < self.task.epochs:
@@ -238,7 +216,7 @@ class _Run:
         return None
 
     def _decomposition_failure(self, error: LinAlgError) -> Failure:
-        """What a decomposition says, unless something that was not looked at yet came before it and explains it."""
+        """The failure of a decomposition, unless a loss or gradient that was not checked yet explains it."""
         try:
             self.engine.health.check()
         except TrainingFailedError as earlier:
@@ -281,7 +259,7 @@ class _Run:
     # An epoch -------------------------------------------------------------------------------------------------------
 
     def _train_epoch(self) -> None:
-        """The steps of an epoch that are not done yet."""
+        """Train the remaining steps of an epoch."""
         engine, task = self.engine, self.task
         batches = task.epoch_batches(self.epoch)
         began, seconds_before, samples_before = time.perf_counter(), self.epoch_seconds, self.samples
@@ -297,13 +275,13 @@ class _Run:
             session = time.perf_counter() - began
             self.epoch_seconds = seconds_before + session
             if self.step % engine.look_every == 0:
-                self._look(values, len(batches), (self.samples - samples_before) * engine.world / session)
+                self._poll(values, len(batches), (self.samples - samples_before) * engine.world / session)
             if self.checkpoint_steps and self.step % self.checkpoint_steps == 0 and self.batch < len(batches):
                 self._save()
         engine.check_health()
 
-    def _look(self, values: dict[str, Tensor], batches: int, speed: float) -> None:
-        """In a step in which the device may be waited for."""
+    def _poll(self, values: dict[str, Tensor], batches: int, speed: float) -> None:
+        """Check the health and report progress, in steps in which waiting for the device costs little."""
         self.engine.check_health()
         if self.scalars is not None and self.step % _SCALARS_EVERY == 0:
             self.scalars.write({f"step/{name}": float(value) for name, value in values.items()}, self.step)
@@ -348,7 +326,7 @@ class _Run:
         self.engine.stop_together()
 
     def _training_means(self) -> dict[str, float]:
-        """Over the samples of this epoch, in all processes."""
+        """The means over the samples of this epoch, in all processes."""
         names = list(self.totals)
         sums = [*(float(self.totals[name]) for name in names), float(self.samples)]
         *totals, samples = self.engine.sum(self.engine.vector(sums)).tolist()
@@ -361,7 +339,7 @@ class _Run:
     # Saving ---------------------------------------------------------------------------------------------------------
 
     def _stop(self, number: int) -> NoReturn:
-        """Save, say how to go on, and end as the signal wants it."""
+        """Save, report how to resume, and end as the signal asks."""
         self._save()
         text = (
             f"interrupted after step {self.step}, in epoch {self.epoch + 1} of {self.task.epochs}; saved in "
@@ -388,7 +366,7 @@ class _Run:
         return {name: self.engine.unwrap(module).state_dict() for name, module in self.task.modules.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the rest of the run depends on."""
+        """The state that the rest of the run depends on."""
         scaler = self.engine.accelerator.scaler
         mine = {
             "random": randomness.capture(),
@@ -396,7 +374,7 @@ class _Run:
             "totals": {name: float(total) for name, total in self.totals.items()},
         }
         return {
-            "settings": self.settings.influences(),
+            "settings": self.settings.hash_fields(),
             "conditions": conditions(),
             "changes": self.changes,
             "epoch": self.epoch,

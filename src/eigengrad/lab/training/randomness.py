@@ -44,7 +44,7 @@ def restore(state: dict[str, Any]) -> None:
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Leave the caller's generators as they were."""
+    """Context that restores the caller's generators at its end."""
     state = capture()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on."""
+"""Reporters of the progress of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Reporter", "Silent", "Snapshot", "Terminal", "describe"]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run at some step.
+    """The progress of a run at some step.
 
     Attributes:
         epoch, epochs: the epoch at work, counted from 1, and how many there are.
@@ -39,35 +39,35 @@ class Snapshot:
 
 
 class Reporter(Protocol):
-    """Somebody who is told how a run goes."""
+    """The interface of a reporter."""
 
     def step(self, snapshot: Snapshot) -> None:
-        """After some of the steps, a few times a second at most."""
+        """Report a step; called at most a few times a second."""
 
     def epoch(self, epoch: int, epochs: int, values: dict[str, float]) -> None:
-        """After an epoch (counted from 1), with what was added to the curves."""
+        """Report the end of an epoch (counted from 1), with its values of the curves."""
 
     def message(self, text: str) -> None:
-        """Something worth saying once."""
+        """Report a message."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """End the report."""
 
 
 class Silent:
-    """Says nothing."""
+    """A reporter that discards everything."""
 
     def step(self, snapshot: Snapshot) -> None:
-        """Nothing."""
+        """Discard the step."""
 
     def epoch(self, epoch: int, epochs: int, values: dict[str, float]) -> None:
-        """Nothing."""
+        """Discard the epoch."""
 
     def message(self, text: str) -> None:
-        """Nothing."""
+        """Discard the message."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing: there is nothing to close."""
 
 
 class Terminal:
@@ -91,7 +91,7 @@ class Terminal:
             self._progress.start()
 
     def step(self, snapshot: Snapshot) -> None:
-        """Move the bar."""
+        """Update the progress bar."""
         self._progress.update(
             self._bar,
             completed=snapshot.share,
@@ -100,17 +100,17 @@ class Terminal:
         )
 
     def epoch(self, epoch: int, epochs: int, values: dict[str, float]) -> None:
-        """One line."""
+        """Print the values of the epoch in a line."""
         shown = [f"{name.replace('_', ' ')} {values[name]:.4g}" for name in _IN_LINE if name in values]
         line = f"epoch {epoch}/{epochs}  {'  '.join(shown)}  {values['seconds']:.1f} s"
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def message(self, text: str) -> None:
-        """Print it."""
+        """Print the text."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the progress bar."""
         if self.console.is_terminal:
             self._progress.stop()
 
@@ -129,14 +129,14 @@ def describe(snapshot: Snapshot) -> str:
 
 
 class Pace:
-    """Says when it is time to report again."""
+    """A rate limit: at most one report in so many seconds."""
 
     def __init__(self, seconds: float = 0.2) -> None:
         self.seconds = seconds
         self._last = 0.0
 
     def due(self) -> bool:
-        """Whether the last time this was true is long enough ago."""
+        """Whether a report is due; if so, the next is due after the interval."""
         now = time.monotonic()
         if now - self._last < self.seconds:
             return False

@@ -29,7 +29,7 @@ class Scalars:
             raise unwritable(folder, error) from error
 
     def write(self, values: dict[str, float], step: int) -> None:
-        """Scalars by name."""
+        """Write scalars by name."""
         try:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, step)
@@ -37,7 +37,7 @@ class Scalars:
             raise unwritable(self.folder, error) from error
 
     def images(self, images: dict[str, Tensor], step: int) -> None:
-        """Images by name."""
+        """Write images by name."""
         try:
             for name, value in images.items():
                 self._writer.add_images(name, value, step)
@@ -45,6 +45,6 @@ class Scalars:
             raise unwritable(self.folder, error) from error
 
     def close(self) -> None:
-        """Write what is left. Curves for the eye are not worth failing a run that is over."""
+        """Write what is left. An error is ignored: the run has ended, and the curves are a convenience."""
         with contextlib.suppress(OSError):
             self._writer.close()

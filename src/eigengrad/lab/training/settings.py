@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from ..._arguments import require_integer
 from ...errors import unknown_choice
+from ..arguments import require_integer
 
 __all__ = ["PRECISIONS", "Settings"]
 
@@ -80,22 +80,22 @@ class Settings:
         """These settings with some fields changed."""
         return type(self).from_dict({**self.to_dict(), **changes})
 
-    def influences(self) -> dict[str, Any]:
-        """The fields that the result depends on."""
+    def hash_fields(self) -> dict[str, Any]:
+        """The fields that the result depends on, which name the run."""
         idle = self._incidental if self.data_digest is not None else self._incidental | {"data_digest"}
         return {name: value for name, value in self.to_dict().items() if name not in idle}
 
     def differences(self, other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Of the fields that the result depends on, those in which ``other.influences()`` differs: (here, there)."""
-        mine, theirs = self.influences(), dict(other)
+        """The fields of :meth:`hash_fields` in which another run's differ, as (here, there)."""
+        mine, theirs = self.hash_fields(), dict(other)
         names = [*mine, *(name for name in theirs if name not in mine)]
         return {name: (mine.get(name), theirs.get(name)) for name in names if mine.get(name) != theirs.get(name)}
 
     def label(self) -> str:
-        """What a reader recognises the run by."""
+        """A short description of the run, for people."""
         return f"s{self.seed}"
 
     def key(self) -> str:
         """A short stable name, fit for a folder: the label, and a hash of all that the result depends on."""
-        content = json.dumps(self.influences(), sort_keys=True).encode()
+        content = json.dumps(self.hash_fields(), sort_keys=True).encode()
         return f"{self.label()}-{hashlib.sha256(content).hexdigest()[:8]}"

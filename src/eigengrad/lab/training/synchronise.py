@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..._inputs import widen
 from ...nn.distributed import all_reduce_sum
 from ...nn.whitening_norm import WhiteningNorm
+from ..precision import widen
 
 __all__ = ["SynchronisedBatchNorm2d", "synchronise"]
 
@@ -46,7 +46,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         return layer.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """As ``nn.BatchNorm2d``."""
+        """The normalised features, of the shape of ``x``: (N, C, H, W)."""
         if not (self.training and dist.is_initialized()):
             return super().forward(x)
         wide = widen(x)

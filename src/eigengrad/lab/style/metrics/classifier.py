@@ -1,4 +1,4 @@
-"""A judge of style: a small network that learns from real pictures which domain a picture is of."""
+"""A classifier of style: a small network that learns from real pictures which domain a picture is of."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StyleClassifier(Judge):
         self.dropout, self.last = nn.Dropout(0.3), nn.Linear(widths[-1], len(self.classes))
 
     def features(self, images: Tensor) -> Tensor:
-        """Of the middle, (N, 2·width, H/2, W/2), for pictures (N, 3, H, W) from 0 to 1."""
+        """Features of the middle layer, (N, 2·width, H/2, W/2), for pictures (N, 3, H, W) from 0 to 1."""
         middle: Tensor = self.lower(2 * images - 1)
         return middle
 
@@ -94,7 +94,7 @@ def fit(pictures: Mapping[str, Tensor], *, epochs: int = _EPOCHS, seed: int = 0)
 
 
 def load_or_fit(pictures: Mapping[str, Tensor], folder: Path, *, epochs: int = _EPOCHS) -> StyleClassifier:
-    """The classifier for these very pictures: from the folder, or trained and left there."""
+    """The classifier for these pictures, read from the folder, or trained and saved there."""
     path = folder / f"style-classifier-{_fingerprint(pictures, epochs)}.pt"
     if path.exists():
         try:
@@ -114,13 +114,13 @@ def load_or_fit(pictures: Mapping[str, Tensor], folder: Path, *, epochs: int = _
 
 
 def _fingerprint(pictures: Mapping[str, Tensor], epochs: int) -> str:
-    """Of all that the training depends on."""
+    """A hash of all that the training depends on."""
     about = {name: [list(images.shape), float(images.double().sum())] for name, images in pictures.items()}
     return hashlib.sha256(json.dumps([_VERSION, epochs, about]).encode()).hexdigest()[:8]
 
 
 def _varied(images: Tensor) -> Tensor:
-    """Mirrored, shifted, and a little brighter or darker, with more contrast or less."""
+    """Augmented pictures: mirrored, shifted, and a little brighter or darker, with more contrast or less."""
     count, size = len(images), images.shape[-1]
     border = max(_SHIFT * size // 64, 1)
     padded = pad(images, (border,) * 4, mode="reflect")

@@ -45,7 +45,7 @@ def _edges(images: Tensor) -> Tensor:
 
 
 def _correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Over the last dimension; 0 where one of them is constant."""
+    """Correlation over the last dimension; 0 where one of the two is constant."""
     first, second = (x - x.mean(-1, keepdim=True) for x in (first, second))
     norms = torch.linalg.vector_norm(first, dim=-1) * torch.linalg.vector_norm(second, dim=-1)
     product = (first * second).sum(-1)

@@ -1,4 +1,4 @@
-"""A judge of style by features of ImageNet: how strong each is in a picture, and how much it varies."""
+"""A classifier of style by features of ImageNet: how strong each is in a picture, and how much it varies."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class FeatureClassifier(Judge):
         self.register_buffer("scale", torch.ones(2 * deepest.channels))
 
     def features(self, images: Tensor) -> Tensor:
-        """Of an encoder in the middle, for pictures whose sides are multiples of its stride."""
+        """Features of the middle of an encoder, for pictures whose sides are multiples of its stride."""
         middle: Tensor = self.middle(images)
         return middle
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores (N, classes)."""
+        """Scores (N, classes) of pictures (N, 3, H, W) from 0 to 1."""
         return self._scores(self._moments(images))
 
     def _moments(self, images: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class FeatureClassifier(Judge):
 
     @classmethod
     def fit(cls, pictures: Mapping[str, Tensor], codec: Codec) -> FeatureClassifier:
-        """By logistic regression on real pictures, float (N, 3, H, W) from 0 to 1, by domain, and their mirror images.
+        """Fit by logistic regression on real pictures (N, 3, H, W) from 0 to 1, by domain, and their mirror images.
 
         Every domain counts the same, however many pictures it has. Nothing in it is random.
         """

@@ -1,4 +1,4 @@
-"""What a judge of style is: it says which domain a picture is of."""
+"""The interface of classifiers of style, which predict the domain of a picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Accuracy:
 
     @property
     def mean(self) -> float:
-        """Over the domains."""
+        """The mean over the domains."""
         return sum(self.by_class.values()) / len(self.by_class)
 
 
@@ -46,11 +46,11 @@ class Judge(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: Tensor) -> Tensor:
-        """Of the middle, (N, C, H', W'): what a picture shows, more than how."""
+        """Features of the middle layer, (N, C, H', W'): what a picture shows, more than how."""
 
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
-        """Scores (N, classes)."""
+        """Scores (N, classes) of pictures (N, 3, H, W) from 0 to 1."""
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> list[str]:
@@ -59,12 +59,12 @@ class Judge(nn.Module, ABC):
         return [self.classes[i] for part in images.split(64) for i in self(part).argmax(1).tolist()]
 
     def share(self, images: Tensor, domain: str) -> float:
-        """How many of the pictures are taken for the domain, in per cent."""
+        """The share of pictures that are classified as the domain, in per cent."""
         guesses = self.predict(images)
         return 100 * sum(guess == domain for guess in guesses) / len(guesses)
 
     def accuracy(self, pictures: Mapping[str, Tensor]) -> Accuracy:
-        """On real pictures of each domain."""
+        """The accuracy on real pictures of each domain."""
         return Accuracy(
             {name: self.share(images, name) for name, images in pictures.items()},
             {name: len(images) for name, images in pictures.items()},

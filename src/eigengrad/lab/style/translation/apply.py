@@ -66,7 +66,7 @@ class Painter:
             raise ValueError(f"size: the shorter side must have at least {self._least} pixels; got {size}")
 
     def _style(self, style: Picture) -> Tensor:
-        """All of it, in the size of the training: strokes have a size too."""
+        """The whole picture of the style in the size of the training, because strokes have a size too."""
         factor = self.config.image_size / min(style.size)
         target = [max(round(side * factor), self._least) for side in style.size]
         return interpolate(style.pixels[None], target, mode="bicubic", antialias=True).clamp(0, 1)

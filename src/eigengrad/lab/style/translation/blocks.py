@@ -46,7 +46,7 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of the shape of ``x``."""
+        """The output, in the shape of ``x``."""
         y: Tensor = x + self.body(x)
         return y
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._arguments import require_non_negative, require_positive
 from ....errors import unknown_choice
+from ...arguments import require_non_negative, require_positive
 from ...training import Settings
 from .wct import VARIANTS
 
@@ -127,12 +127,12 @@ class TranslationConfig(Settings):
                     f"got {self.evaluate_every}, and {field} is {getattr(self, field)}"
                 )
 
-    def influences(self) -> dict[str, Any]:
-        """Without the options that the chosen whitening and colouring does not have."""
+    def hash_fields(self) -> dict[str, Any]:
+        """The fields that the result depends on, without the options that the chosen transfer does not have."""
         idle = {"whitening_weight", "coloring_weight"} if self.wct != "gd" else {"degree", "eps"}
         if self.wct not in ("svd", "pi"):
             idle.add("degree")
-        return {name: value for name, value in super().influences().items() if name not in idle}
+        return {name: value for name, value in super().hash_fields().items() if name not in idle}
 
     def label(self) -> str:
         """Domains, variant and seed."""

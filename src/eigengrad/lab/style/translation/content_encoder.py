@@ -1,4 +1,4 @@
-"""What is in a picture."""
+"""The encoder of the content of a picture."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class ContentEncoder(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The content."""
+        """The content of pictures, (N, 4·width, H/4, W/4)."""
         content: Tensor = self.layers(images)
         return content

@@ -1,4 +1,4 @@
-"""Real pictures of a domain or made ones: a judge at three scales."""
+"""The discriminator between real and generated pictures of a domain, at three scales."""
 
 from __future__ import annotations
 

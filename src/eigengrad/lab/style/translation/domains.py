@@ -162,14 +162,14 @@ def _load(name: str, folder: str | None, config: TranslationConfig) -> Domain:
 
 
 def _cut(image: Tensor, size: int, down: float, right: float, mirror: float) -> Tensor:
-    """A square at a place between 0 and 1 of what there is; mirrored below a half."""
+    """Cut a square out of a picture at a place between 0 and 1, and mirror it if the last number is below a half."""
     top, left = (int(share * (side - size + 1)) for share, side in zip((down, right), image.shape[-2:], strict=True))
     cut = image[:, top : top + size, left : left + size]
     return cut.flip(-1) if mirror < 0.5 else cut
 
 
 def _scaled(images: Tensor) -> Tensor:
-    """uint8 as float32 from −1 to 1."""
+    """Pixels of type uint8 as float32 from −1 to 1."""
     return images.to(torch.float32).div_(127.5).sub_(1)
 
 

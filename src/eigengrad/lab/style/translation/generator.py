@@ -1,4 +1,4 @@
-"""From the content of one picture and the style of another to a picture."""
+"""The generator of pictures from the content of one picture and the style of another."""
 
 from __future__ import annotations
 

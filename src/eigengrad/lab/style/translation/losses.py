@@ -1,4 +1,4 @@
-"""What the networks are trained to make small."""
+"""The losses of the networks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scores = tuple[list[Tensor], list[Tensor]]
 
 
 def generator_losses(passes: Passes, a: Tensor, b: Tensor, config: TranslationConfig) -> dict[str, Tensor]:
-    """The parts of the generators' loss that no judge is needed for, each with its weight, by name."""
+    """The parts of the generators' loss that need no discriminator, each with its weight, by name."""
     content_a, content_b, content_ab, content_ba = passes.content
     style_a, style_b, style_ba, style_ab = passes.style
     parts = {
@@ -33,12 +33,12 @@ def generator_losses(passes: Passes, a: Tensor, b: Tensor, config: TranslationCo
 
 
 def adversarial_loss(made: Scores) -> Tensor:
-    """What made pictures lack to be taken for real: least squares, summed over the scales."""
+    """The least-squares loss of generated pictures that should be classified as real, summed over the scales."""
     return torch.stack([(scores - 1).square().mean() for domain in made for scores in domain]).sum()
 
 
 def critic_loss(made: Scores, real: Scores) -> Tensor:
-    """What the judges lack to score 0 for what is made and 1 for what is real."""
+    """The least-squares loss of the discriminators: 0 for generated pictures and 1 for real ones."""
     wrong = [scores.square().mean() for domain in made for scores in domain]
     return torch.stack(wrong).sum() + adversarial_loss(real)
 

@@ -1,4 +1,4 @@
-"""How a picture is painted."""
+"""The encoder of the style of a picture."""
 
 from __future__ import annotations
 

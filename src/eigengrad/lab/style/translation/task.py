@@ -25,15 +25,15 @@ __all__ = ["Translation", "train"]
 _EVALUATED, _SHOWN = 16, 4
 
 #: Of the weighted loss. At the beginning it is about 40; with this, the pictures are no longer anything.
-_HOPELESS = 1e4
+DIVERGED = 1e4
 
 
 class Translation(Task):
-    """Two optimisers, one for the networks and one for their judges; an epoch is the steps between two evaluations."""
+    """Optimisers for the networks and for their discriminators; an epoch is the steps between two evaluations."""
 
     #: Mean absolute error of test pictures that went there and back, as a share of the range from black to white.
     criterion = "test_error"
-    divergence = _HOPELESS
+    divergence = DIVERGED
 
     def __init__(self, config: TranslationConfig, engine: Engine) -> None:
         self.config, self.engine = config, engine
@@ -55,7 +55,7 @@ class Translation(Task):
         )
 
     def _share(self, epoch: int) -> float:
-        """Of the learning rate, after so many epochs."""
+        """The share of the learning rate that is left after so many epochs."""
         config = self.config
         halvings = max(0, epoch * config.evaluate_every - config.decay_from) // config.decay_every
         return math.ldexp(1.0, -halvings)
@@ -76,7 +76,7 @@ class Translation(Task):
         )
 
     def step(self, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-        """Move the judges, then the networks, whose pictures they have just seen."""
+        """Take a step of the discriminators, then one of the networks on the same pictures."""
         a, b = batch
         passes: Passes = self.modules["translator"](a, b)
         critics = self.modules["critics"]
@@ -92,7 +92,7 @@ class Translation(Task):
         return {name: value.detach() for name, value in values.items()}
 
     def _opinion(self, a: Tensor, b: Tensor) -> Scores:
-        """Scores of the judges as they are: the gradient is for the pictures only."""
+        """Scores of the discriminators as constants: the gradient is for the pictures only."""
         critics = self.engine.unwrap(self.modules["critics"])
         fixed = {name: parameter.detach() for name, parameter in critics.named_parameters()}
         scores: Scores = functional_call(critics, fixed, (a, b))
@@ -112,7 +112,7 @@ class Translation(Task):
 
     @torch.no_grad()
     def images(self) -> dict[str, Tensor]:
-        """A few test pictures on their ways."""
+        """A few test pictures, translated there and back, for TensorBoard."""
         a, b = (part[:_SHOWN] for part in self._test)
         passes = self._translator(a, b)
         shown = {

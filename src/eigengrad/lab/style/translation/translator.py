@@ -68,7 +68,7 @@ class Translator(nn.Module):
         self.a, self.b = DomainNetwork(config), DomainNetwork(config)
 
     def forward(self, a: Tensor, b: Tensor) -> Passes:
-        """There, back, and each to itself. Samples do not see each other, so passes through one generator are one."""
+        """Translate there, back, and each picture to itself; passes through one generator are one batch."""
         A, B = self.a, self.b
         count = len(a)
         content_a, content_b, style_a, style_b = A.content(a), B.content(b), A.style(a), B.style(b)
@@ -100,7 +100,7 @@ class Translator(nn.Module):
 
 
 class Critics(nn.Module):
-    """A judge of each domain."""
+    """A discriminator for each domain."""
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__()

@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ....._inputs import full_precision, widen
 from .....nn.covariance import covariance
+from ....precision import full_precision, widen
 from .transfer import Transfer, grouped
 
 __all__ = ["LearnedTransfer"]

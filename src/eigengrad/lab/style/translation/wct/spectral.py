@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ....._inputs import add_to_diagonal, full_precision, widen
-from ....._matmul import precise_matmul
 from .....eigh import eigh
 from .....gradients import GradientRule, PowerIteration
 from .....matrix_functions import matrix_inv_sqrt, matrix_sqrt
 from .....nn.covariance import covariance
 from .....nn.whiten_color import transfer
+from ....precision import full_precision, widen
 from .transfer import Transfer, grouped
 
 __all__ = ["SpectralTransfer"]
@@ -41,7 +40,7 @@ class SpectralTransfer(Transfer):
         )
 
     def forward(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
-        """The coloured content; nothing has to be made small."""
+        """The coloured content, and penalties of zero (2,)."""
         if style.shape[-2] * style.shape[-1] < 2:
             raise ValueError(
                 f"{type(self).__name__}: style must have at least 2 positions to take a covariance of; got "
@@ -62,14 +61,15 @@ class SpectralTransfer(Transfer):
         rule = self.gradient
         if rule == "exact":
             return matrix_inv_sqrt(content, eps=self.eps), matrix_sqrt(style, eps=self.eps)
-        L, V = eigh(add_to_diagonal(torch.cat([content, style]), self.eps), gradient=rule)
+        identity = torch.eye(content.shape[-1], dtype=content.dtype, device=content.device)
+        L, V = eigh(torch.cat([content, style]) + self.eps * identity, gradient=rule)
         if isinstance(rule, PowerIteration):
             V = V * rule.kept(L.detach(), V.detach()).unsqueeze(-2)
         L = L.clamp(min=self.eps)
         power = torch.cat([L[: len(content)].rsqrt(), L[len(content) :].sqrt()])
-        matrices = precise_matmul(V * power.unsqueeze(-2), V.mT)
+        matrices = V * power.unsqueeze(-2) @ V.mT
         return matrices[: len(content)], matrices[len(content) :]
 
     def extra_repr(self) -> str:
-        """The arguments."""
+        """Channels, groups, ε and the gradient."""
         return f"{super().extra_repr()}, eps={self.eps}, gradient={self.gradient!r}"

@@ -1,4 +1,4 @@
-"""What a step of whitening and colouring is."""
+"""The interface of a step of whitening and colouring."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Transfer(nn.Module, ABC):
 
     @property
     def strength(self) -> Tensor:
-        """α."""
+        """The strength α of the transfer, from 0 to 1."""
         return torch.sigmoid(self.logit)
 
     @abstractmethod
     def forward(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
-        """The coloured content, and what its training is to make small: (whitening, colouring), (2,).
+        """The coloured content, and the penalties that training minimises: (whitening, colouring), (2,).
 
         Args:
             content: (N, C, H, W).
@@ -55,5 +55,5 @@ class Transfer(nn.Module, ABC):
 
 
 def grouped(x: Tensor, group_size: int) -> Tensor:
-    """(N, C, H, W) as points (N, groups, d, H·W)."""
+    """Feature maps (N, C, H, W) as points (N, groups, d, H·W)."""
     return x.reshape(x.shape[0], -1, group_size, x.shape[-2] * x.shape[-1])

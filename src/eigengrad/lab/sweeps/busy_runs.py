@@ -1,15 +1,15 @@
-"""Runs of a sweep that other processes are at work on, such as another sweep in the same folder."""
+"""Runs of a sweep that other processes are executing, such as another sweep in the same folder."""
 
 from __future__ import annotations
 
 from ..training.lock import is_held
 from .run import Run, Watcher
 
-__all__ = ["Elsewhere"]
+__all__ = ["BusyRuns"]
 
 
-class Elsewhere:
-    """Those runs, until they have a result or nobody is at work on them any more.
+class BusyRuns:
+    """The runs that other processes hold, until they have a result or their lock is released.
 
     Args:
         watcher: is told of them, and of their results.
@@ -24,14 +24,14 @@ class Elsewhere:
         return bool(self._runs)
 
     def add(self, run: Run, owner: str) -> None:
-        """A run that could not be begun because the owner, in words, is at work on it."""
+        """Add a run that the owner, a process described in words, holds."""
         self._runs[run.key] = run
         if run.key not in self._named:
             self._named.add(run.key)
             self._watcher.busy(run, owner)
 
     def collect(self) -> list[Run]:
-        """Report the runs that have ended, and return those that were left without a result, to be carried out here."""
+        """Report the runs that have ended, and return those that were left without a result, to be executed here."""
         left = []
         for run in list(self._runs.values()):
             if is_held(run.directory):

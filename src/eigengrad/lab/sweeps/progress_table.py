@@ -1,4 +1,4 @@
-"""What a person sees of a sweep while it goes on: a table of the runs at work, and how many are done."""
+"""The progress of a sweep on the terminal: a table of the running runs, and how many are done."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..training.reporter import Snapshot
 from ..training.result import Result
 from .run import Run
 
-__all__ = ["Board"]
+__all__ = ["ProgressTable"]
 
 
-class Board:
+class ProgressTable:
     """A table that is kept up to date, and a line for every run that ends; without a terminal, the lines only.
 
     Args:
@@ -37,7 +37,7 @@ class Board:
         self._running: dict[str, Snapshot | None] = {}
         self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> ProgressTable:
         if self._before:
             self.say(f"{self._before} of {self.total} runs are already done")
         if self.console.is_terminal and not self.console.quiet:
@@ -48,24 +48,24 @@ class Board:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line above the table."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def started(self, run: Run) -> None:
-        """A new row."""
+        """Add a row for a run."""
         self._running[run.key] = None
 
     def progress(self, run: Run, snapshot: Snapshot) -> None:
-        """New numbers in a row."""
+        """Update the row of a run."""
         self._running[run.key] = snapshot
 
     def busy(self, run: Run, owner: str) -> None:
-        """The row becomes a line."""
+        """Replace the row by a line: another process holds the run."""
         self._running.pop(run.key, None)
         self.say(f"{run.key}  is being done by {owner}; its result will be taken when it is there")
 
     def ended(self, run: Run, result: Result) -> None:
-        """The row becomes a line."""
+        """Replace the row by a line with the outcome."""
         self._running.pop(run.key, None)
         self.done += 1
         if result.failure is not None:
@@ -80,7 +80,7 @@ class Board:
             self.say(f"{run.key}  {text}: the last bits differ from those of an uninterrupted run")
 
     def crashed(self, run: Run, reason: str) -> None:
-        """The row becomes a line."""
+        """Replace the row by a line with the reason, and keep it."""
         self._running.pop(run.key, None)
         self.crashes[run.key] = reason
         self.say(f"{run.key}  ended without a result: {reason}")
@@ -97,7 +97,7 @@ class Board:
         return Group(table, Text(summary + self._remaining(), style="bold"))
 
     def _remaining(self) -> str:
-        """How long the rest takes if it goes on like this."""
+        """The estimated time that is left, in words."""
         shares = sum(snapshot.share for snapshot in self._running.values() if snapshot)
         advanced = self.done - self._before + shares + len(self.crashes)
         if advanced < 0.05:
