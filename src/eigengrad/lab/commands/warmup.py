@@ -27,7 +27,7 @@ def warmup(
     """Compile the CPU kernels now, so that no later call waits for the compiler.
 
     They are kept in the folder that `eigengrad info` shows, for every later process of this user on this kind of CPU.
-    Kernels that are there already are only loaded. It takes a few minutes for each type of numbers.
+    Kernels that are there already are only loaded; the others take seconds each.
 
     **Examples**
 
