@@ -139,7 +139,7 @@ def skew_part(X: Tensor, sizes: Tensor) -> Tensor:
     """
     difference = (X - X.mH) * 0.5
     sizes = sizes * (math.sqrt(X.shape[-1]) * torch.finfo(X.dtype).eps)  # round-off in a product of n × n matrices
-    something = difference.abs() > sizes.unsqueeze(-1) + sizes.unsqueeze(-2)
+    nothing = difference.abs() <= sizes.unsqueeze(-1) + sizes.unsqueeze(-2)  # false for NaN, which stays
     if not torch.is_grad_enabled() and not forward_mode():
-        return torch.where(something, difference, 0.0)
-    return difference - detached(torch.where(something, 0.0, difference))
+        return torch.where(nothing, 0.0, difference)
+    return difference - detached(torch.where(nothing, difference, 0.0))
