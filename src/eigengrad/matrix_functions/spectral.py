@@ -121,12 +121,12 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
     if f.domain == "real" or L.numel() == 0:
         return L
     if f.domain == "non-zero":
-        if transforming():
+        if transforming() and L.is_cpu:
             _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
         elif L.is_cpu and is_concrete(L):
             _is_inside(L, name, f.domain)
         return L
-    if transforming():
+    if transforming() and L.is_cpu:
         _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
     elif not L.is_cpu or not is_concrete(L):  # nobody can raise an error here: NaN is as loud as it gets
         return torch.where(L.detach() < -round_off(L.detach()), torch.nan, L.clamp(min=0))
