@@ -1,12 +1,14 @@
 """What every test shares: one thread, and a seeded source of randomness."""
 
 import contextlib
+import os
 import signal
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+os.environ.setdefault("TRITON_INTERPRET", "1")  # counts when triton is imported: its kernels then take CPU tensors
 with contextlib.suppress(ValueError):  # outside the main thread
     # Started in the background, a process ignores Ctrl-C, which some tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -165,7 +165,8 @@ class _Eigh(Function):
             with full_precision(V):
                 return _Eigh.backward(ctx, gL, gV)
         if gV is not None and V.is_complex():
-            check_phase_invariance("eigh", V.mH @ gV, L)
+            refusal = check_phase_invariance("eigh", V.mH @ gV, L)
+            gV = gV if refusal is None else gV + refusal
         return attributed("eigh", ctx.site, ctx.rule.pullback, L, V, gL, gV), None, None, None, None, None
 
 
@@ -197,7 +198,7 @@ def _in_type_of(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> t
     return L.to(real), V.to(real.to_complex() if V.is_complex() else real)
 
 
-def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> None:
+def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> Tensor | None:
     """Refuse a loss that depends on the arbitrary phase of complex eigenvectors: Im diag(Vᴴ gV) ≠ 0.
 
     Only for eigenvalues that stand alone: the vectors of close ones are determined even less, and their gradient may
@@ -208,14 +209,22 @@ def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> None:
         function: what the error names.
         X: Vᴴ gV, (..., n, n).
         values: the eigenvalues in order, (..., n), or more of them: what follows the n-th has no column in X.
+
+    Returns:
+        None on the CPU. Elsewhere an error would wait for the device: (..., 1, 1), to be added to the gradient, NaN for
+        the matrices that are refused, else 0.
     """
     if not is_concrete(X) or X.numel() == 0:
-        return
+        return None
     n, eps = X.shape[-1], torch.finfo(X.dtype).eps
     far = torch.full_like(values[..., :1], torch.inf)
     gaps = torch.cat([far, values.diff(dim=-1).abs(), far], -1)
     alone = torch.minimum(gaps[..., :-1], gaps[..., 1:]) > eps**0.5 * values.abs().amax(-1, keepdim=True)
     phase = X.diagonal(dim1=-2, dim2=-1).imag.abs() * alone[..., :n]
     largest = X.abs().amax((-2, -1)).unsqueeze(-1)
-    if (phase > torch.where(phase > _TOLERATED, 1e-3, 1e-2) * largest).any():
+    depends = phase > torch.where(phase > _TOLERATED, 1e-3, 1e-2) * largest
+    if not X.is_cpu:
+        return torch.where(depends.any(-1)[..., None, None], torch.nan, 0.0)
+    if depends.any():
         raise GaugeError(function)
+    return None

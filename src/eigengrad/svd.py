@@ -185,7 +185,8 @@ def _pullback(
     gU1, gV1 = gU.narrow(-1, 0, k), gV.narrow(-1, 0, k)
     XU, XV = U1.mH @ gU1, V1.mH @ gV1
     if U.is_complex():
-        check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
+        refusal = check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
+        core = core if refusal is None else core + refusal
     common = skew_part(XU + XV, gU1.abs().amax(-2) + gV1.abs().amax(-2))
     opposite = (XU - XV) - (XU - XV).mH
     factor, S, R = _lifted(S, rule)

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -425,3 +426,13 @@ def test_a_loss_in_lower_precision_does_not_depend_on_the_phase(lower):
         assert A.grad.isfinite().all()
     with pytest.raises(eg.GaugeError):
         eg.eigh(A).eigenvectors.real.sum().backward()
+
+
+@pytest.mark.parametrize("with_kernels", [True, False])
+def test_nan_in_the_gradient_of_eigenvectors_is_not_taken_for_round_off(with_kernels):
+    A = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    gV = torch.zeros(4, 4, dtype=torch.float64)
+    gV[0, 0] = torch.nan
+    with nullcontext() if with_kernels else eg.kernels.disable():
+        (gA,) = torch.autograd.grad(eg.eigh(A).eigenvectors, A, gV)
+    assert gA.isnan().any()

@@ -22,6 +22,7 @@ from torch import Tensor
 from .. import kernels
 from .._inputs import detached, forward_mode, matmul
 from .._transforms import no_gradient
+from ..kernels import gpu
 from ..kernels.vjp import eigh_vjp
 from .lift import lift, lower
 from .observation import account, observe_pairs, observers
@@ -88,6 +89,12 @@ class PairRule(GradientRule):
             if gL is None:
                 return torch.zeros_like(V) if gV is None else no_gradient(V, gV)
             return matmul(V * gL.unsqueeze(-2), V.mH)
+        kernel = self.kernel() if self._kernel_fits else None
+        if kernel is not None and not observers and gpu.usable(V, L, gL, gV):
+            return gpu.eigh_vjp(*kernel, self.scale_free, L, V, gL, gV, lambda: self._lifted_pullback(L, V, gL, gV))
+        return self._lifted_pullback(L, V, gL, gV)
+
+    def _lifted_pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
         factor = lift(L) if self.scale_free else None
         if factor is None:
             return self._pullback(L, V, gL, gV)
@@ -139,7 +146,7 @@ def skew_part(X: Tensor, sizes: Tensor) -> Tensor:
     """
     difference = (X - X.mH) * 0.5
     sizes = sizes * (math.sqrt(X.shape[-1]) * torch.finfo(X.dtype).eps)  # round-off in a product of n × n matrices
-    something = difference.abs() > sizes.unsqueeze(-1) + sizes.unsqueeze(-2)
+    nothing = difference.abs() <= sizes.unsqueeze(-1) + sizes.unsqueeze(-2)  # false for NaN, which stays
     if not torch.is_grad_enabled() and not forward_mode():
-        return torch.where(something, difference, 0.0)
-    return difference - detached(torch.where(something, 0.0, difference))
+        return torch.where(nothing, 0.0, difference)
+    return difference - detached(torch.where(nothing, difference, 0.0))

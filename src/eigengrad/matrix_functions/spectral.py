@@ -40,6 +40,7 @@ from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
 from ..gradients.spectrum import round_off
+from ..kernels import gpu
 from ..kernels.vjp import function_vjp
 from .divided_differences import ScalarFunction
 from .hermitian import require_hermitian
@@ -119,7 +120,7 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
         return L.clamp(min=eps)
     if f.domain == "real" or L.numel() == 0:
         return L
-    inside_transform = transforming() and not torch.compiler.is_compiling()
+    inside_transform = transforming() and not torch.compiler.is_compiling() and L.is_cpu
     if f.domain == "non-zero":
         if inside_transform:
             _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
@@ -181,6 +182,8 @@ def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -
         D = function_vjp(f.kernel, L, V, E)
         if D is not None:
             return D
+    if f.kernel is not None and gpu.usable(V, L, E):
+        return gpu.function_vjp(f.kernel, L, V, E, lambda: _directional((E + E.mH) * 0.5, L, V, f))
     E = (E + E.mH) * 0.5
     if not torch.is_grad_enabled() and not forward_mode() and is_concrete(E):
         return _directional(E, L, V, f)

@@ -81,6 +81,8 @@ class WhiteningNorm(nn.Module):
         (If statistics are loaded or changed afterwards, call ``eval()`` again, or the export derives S each time.)
         """
         super().train(mode)
+        if self.running_covariance is not None and not self.running_covariance.is_cpu:
+            self._cached = None  # writes that torch does not count (inference mode, .data) cannot be seen there
         if not mode and self.running_covariance is not None and is_concrete(self.running_covariance):
             with contextlib.suppress(LinAlgError):  # statistics that are not finite are for the first use to refuse
                 self._running_whitening()
@@ -313,10 +315,13 @@ class _Derived(NamedTuple):
             return recipe == self.recipe and self.version == _version(self.source) and self._is_seen(self.source)
 
     def _is_seen(self, covariance: Tensor) -> bool:
-        """By value, which sees every kind of change; on another device that would wait for it."""
-        return not covariance.is_cpu or (
-            covariance.dtype == self.seen.dtype and torch.equal(self.seen, covariance.detach())
-        )
+        """By value, which sees every kind of change; on another device that would wait for it.
+
+        There the count of writes has to do, and what was made in inference mode has none.
+        """
+        if not covariance.is_cpu:
+            return not covariance.is_inference()
+        return covariance.dtype == self.seen.dtype and torch.equal(self.seen, covariance.detach())
 
     def is_of(self, covariance: Tensor, recipe: tuple[Any, ...]) -> bool:
         """Whether they are those of this covariance."""

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
-from .. import kernels
 from .._inputs import is_concrete, real_dtype, transforming
 from .._transforms import Batched
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, first_index, unknown_choice
-from . import batched, lapack
+from . import batched, lapack, triton
 from .batched import eigh_at_once, plan
 
 __all__ = [
@@ -48,15 +47,16 @@ class Driver(NamedTuple):
 DRIVERS = {
     "lapack": Driver(lapack.eigh, lapack.svd),
     "batched": Driver(batched.eigh, batched.svd),
+    "triton": Driver(triton.eigh, triton.svd),
     # Torch's own choices for svd on CUDA.
     **{name: Driver(lapack.eigh, functools.partial(lapack.svd, driver=name)) for name in ("gesvd", "gesvdj", "gesvda")},
 }
 
 
 def resolve(driver: str | None) -> str:
-    """Check a driver's name; ``None`` is the default: the compiled kernels where they are installed."""
+    """Check a driver's name; ``None`` is the default: compiled kernels where there are any, of CPU or GPU."""
     if driver is None:
-        return "batched" if kernels.available() else "lapack"
+        return "batched"
     if not isinstance(driver, str) or driver not in DRIVERS:
         raise unknown_choice("driver", driver, DRIVERS)
     return driver
@@ -67,11 +67,12 @@ def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None, function:
 
     ``function`` is what errors name: what the user called.
     """
+    unchosen = driver == "batched"
     if driver == "batched" and not batched.suits(A):
         driver = "lapack"
     if driver != "batched":  # the kernels see for themselves
         require_finite(function, A, check_finite, UPLO)
-    solve = DRIVERS[driver].eigh
+    solve = triton.eigh_measured if unchosen and not A.is_cpu else DRIVERS[driver].eigh
     try:
         return solve(A, UPLO)
     except LinAlgError:

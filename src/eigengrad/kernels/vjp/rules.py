@@ -88,8 +88,8 @@ def without_noise(lanes: Any, L: Any, n: int, difference: Any, sizes: Any) -> An
 
     ``sizes`` is the sum of the largest entries of the two columns.
     """
-    something = absolute(difference) > sizes * splat(lanes, math.sqrt(n) * _eps(L))
-    return select(something, difference, splat(lanes, 0.0))
+    nothing = absolute(difference) <= sizes * splat(lanes, math.sqrt(n) * _eps(L))  # false for NaN, which stays
+    return select(nothing, splat(lanes, 0.0), difference)
 
 
 @device_function

@@ -1,0 +1,147 @@
+"""GPU kernels in Triton, from the extra ``gpu``. Everything works without them, only slower.
+
+This is the only door: tensors in, tensors out, or None where there is no kernel and torch has to do it.
+
+    selection         which implementation is used: measured on the first call, and why
+    launch            from tensors to kernels
+    jacobi_lanes      eigendecomposition for n ≤ 4, a matrix a lane
+    jacobi_program    eigendecomposition for n ≤ 64, a matrix a program
+    vjp               backward passes of ``eigh`` and of matrix roots in one kernel
+    rules             what stands for 1/(λ_j − λ_i)
+    arithmetic        what the eigensolvers share
+
+triton is imported with the first kernel, so that importing eigengrad stays quick.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..._inputs import forward_mode, is_concrete
+from . import selection
+
+__all__ = ["disable_after", "eigh", "eigh_measured", "eigh_vjp", "function_vjp", "mode", "suits", "usable", "why_not"]
+
+_log = logging.getLogger("eigengrad")
+
+LARGEST = 64
+_REAL = frozenset({torch.float32, torch.float64})
+_MODES = ("measure", "triton", "off")
+_failure: str | None = None
+
+
+@functools.cache
+def mode() -> str:
+    """What ``EIGENGRAD_GPU`` says: "measure" (the default), "triton" (wherever there is a kernel), or "off"."""
+    given = os.environ.get("EIGENGRAD_GPU", "measure").lower()
+    if given not in _MODES:
+        _log.warning("EIGENGRAD_GPU=%s is none of %s; taking measure", given, ", ".join(_MODES))
+        return "measure"
+    return given
+
+
+def why_not() -> str | None:
+    """Why no GPU kernel is used; None if they are."""
+    if mode() == "off":
+        return "EIGENGRAD_GPU=off"
+    return _failure or _missing()
+
+
+@functools.cache
+def _missing() -> str | None:
+    return None if importlib.util.find_spec("triton") else "triton is not installed (pip install 'eigengrad[gpu]')"
+
+
+@functools.cache
+def _interpreted() -> bool:
+    """Whether kernels run in triton's interpreter, where they take CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def suits(A: Tensor) -> bool:
+    """Whether there is a kernel for A (..., n, n): real, 1 ≤ n ≤ 64, on a device of triton's, with numbers in it."""
+    return (
+        1 <= A.shape[-1] <= LARGEST
+        and A.dtype in _REAL
+        and (A.is_cuda or A.is_xpu or (A.is_cpu and _interpreted()))
+        and why_not() is None
+        and is_concrete(A)
+    )
+
+
+def usable(V: Tensor, *others: Tensor | None) -> bool:
+    """Whether a backward pass at V (..., n, n), off the CPU, is for a kernel: no derivative of it is recorded."""
+    if V.is_cpu or torch.is_grad_enabled() or forward_mode() or not suits(V) or not is_concrete(*others):
+        return False
+    return all(X is None or (X.dtype == V.dtype and X.device == V.device) for X in others)
+
+
+def eigh(A: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Eigenvalues and eigenvectors of A that :func:`suits`, from its lower triangle; None if the kernel fails.
+
+    A matrix with NaN or infinity has NaN for its results, and nothing waits for the device.
+    """
+    return _attempt("decompose", A, take=2)
+
+
+def eigh_measured(A: Tensor, other: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """:func:`eigh` or ``other``, torch's: whichever was right and faster on the first call of this kind."""
+    return _select("eigh", A, lambda: eigh(A), other, lambda found, own: selection.is_decomposition(A, found, own))
+
+
+def eigh_vjp(
+    rule: str, parameters: tuple[float, float], lifted: bool, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor,
+    other: Callable[[], Tensor],
+) -> Tensor:  # fmt: skip
+    """The gradient of A by a rule in one kernel, or ``other``, torch's; see :func:`.launch.eigh_vjp`."""
+    return _select(
+        f"eigh_vjp {rule}",
+        V,
+        lambda: _attempt("eigh_vjp", rule, parameters, lifted, L, V, gL, gV),
+        other,
+        selection.agree,
+    )
+
+
+def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor, other: Callable[[], Tensor]) -> Tensor:
+    """The gradient of A through a matrix root in one kernel, or ``other``; see :func:`.launch.function_vjp`."""
+    return _select(
+        f"function_vjp {function}", V, lambda: _attempt("function_vjp", function, L, V, G), other, selection.agree
+    )
+
+
+def disable_after(reason: str) -> None:
+    """Use no GPU kernel from now on, in this process, and say why, once."""
+    global _failure
+    if _failure is None:
+        _failure = reason
+        _log.warning("eigengrad computes without its GPU kernels from now on: %s", reason)
+
+
+def _attempt(name: str, *arguments: Any, take: int | None = None) -> Any:
+    """A launch, or None if triton cannot be imported, or the kernel compiled or run."""
+    try:
+        from . import launch
+
+        result = getattr(launch, name)(*arguments)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        disable_after(f"{name} fails ({type(error).__name__}: {str(error).strip()[:300]})")
+        return None
+    return result[:take] if take else result
+
+
+def _select(operation: str, A: Tensor, ours: Callable[[], Any], other: Callable[[], Any], right: Any) -> Any:
+    if mode() == "triton":
+        found = ours()
+        return other() if found is None else found
+    return selection.run(operation, A, {"triton": ours, "torch": other}, right)

@@ -1,0 +1,126 @@
+"""Launches of the GPU kernels: tensors in, tensors out. The only module of the library that imports triton's kernels.
+
+Importing it imports triton; with ``TRITON_INTERPRET=1`` set before, the kernels run in Python, on CPU tensors.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from . import vjp
+from .jacobi_lanes import jacobi_lanes
+from .jacobi_program import jacobi_program
+
+__all__ = ["OPTIONS", "SolverLaunch", "VjpLaunch", "decompose", "eigh_vjp", "function_vjp"]
+
+#: Compiler options. Multiplications and additions are fused, whatever a version's default.
+OPTIONS = {"enable_fp_fusion": True}
+
+_LIFT = {torch.float32: 75, torch.float64: 800}  # see gradients.lift
+
+
+class SolverLaunch(NamedTuple):
+    """How matrices of one size are decomposed."""
+
+    lanes: bool  # a matrix a lane, or a matrix a program
+    block: int  # matrices a program, or the padded n
+    warps: int
+
+    @classmethod
+    def of(cls, n: int) -> SolverLaunch:
+        """The launch for n × n matrices, 1 ≤ n ≤ 64."""
+        if n <= 4:
+            return cls(lanes=True, block=32, warps=1)
+        N = max(8, triton.next_power_of_2(n))
+        return cls(lanes=False, block=N, warps={8: 1, 16: 1, 32: 2, 64: 8}[N])
+
+
+class VjpLaunch(NamedTuple):
+    """How gradients at matrices of one size are computed."""
+
+    block: int  # the padded n
+    warps: int
+
+    @classmethod
+    def of(cls, n: int) -> VjpLaunch:
+        """The launch for n × n matrices, 1 ≤ n ≤ 64."""
+        N = max(4, triton.next_power_of_2(n))
+        return cls(N, {4: 1, 8: 1, 16: 1, 32: 4, 64: 8}[N])
+
+
+def decompose(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Eigenvalues (..., n), ascending, eigenvectors (..., n, n) and status (...) of real A (..., n, n), n ≤ 64.
+
+    Lower triangles are read. Status, int32: 0, decomposed; 1, not finite; 2, not converged. L and V are NaN where it is
+    not 0, for that matrix alone. Nothing waits for the device.
+    """
+    n = A.shape[-1]
+    L, V = A.new_empty(A.shape[:-1]), A.new_empty(A.shape)
+    status = torch.zeros(A.shape[:-2], dtype=torch.int32, device=A.device)
+    if A.numel() > 0:
+        how, M = SolverLaunch.of(n), _flat(A)
+        with _current_device(A):
+            if how.lanes:
+                jacobi_lanes[(triton.cdiv(len(M), how.block),)](
+                    M, L, V, status, len(M), *M.stride(), n, how.block, num_warps=how.warps, **OPTIONS
+                )
+            else:
+                jacobi_program[(len(M),)](M, L, V, status, n, *M.stride(), how.block, num_warps=how.warps, **OPTIONS)
+    return L, V.mT, status
+
+
+def eigh_vjp(
+    rule: str, parameters: tuple[float, float], lifted: bool, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor
+) -> Tensor:
+    """gA = V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV and the rule's R, (..., n, n), n ≤ 64.
+
+    Args:
+        rule, parameters: the name of a rule, one of :data:`.vjp.RULES`, and its ``kernel()`` parameters.
+        lifted: whether tiny matrices are lifted into range: for rules that are scale-free.
+        L, V: eigenvalues (..., n) and eigenvectors (..., n, n), real.
+        gL, gV: their gradients.
+    """
+    n, gA = L.shape[-1], torch.empty_like(gV, memory_format=torch.contiguous_format)
+    if gA.numel() > 0:
+        how, L, W, G = VjpLaunch.of(n), L.contiguous(), _flat(V), _flat(gV)
+        slopes = L if gL is None else gL.contiguous()
+        with _current_device(V):
+            vjp.rule_vjp[(len(W),)](
+                L, W, slopes, G, gA, n, *W.stride(), *G.stride(), vjp.RULES[rule], *parameters,
+                _LIFT[L.dtype] if lifted else 0, gL is not None, how.block, num_warps=how.warps, **OPTIONS,
+            )  # fmt: skip
+    return gA
+
+
+def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor) -> Tensor:
+    """V [F ∘ (Vᵀ G V)] Vᵀ of the symmetric part of G (..., n, n), with the divided differences of ``function``, n ≤ 64.
+
+    ``function`` is one of :data:`.vjp.FUNCTIONS`.
+    """
+    n, gA = L.shape[-1], torch.empty_like(G, memory_format=torch.contiguous_format)
+    if gA.numel() > 0:
+        how, W, E = VjpLaunch.of(n), _flat(V), _flat(G)
+        with _current_device(V):
+            vjp.function_vjp[(len(W),)](
+                L.contiguous(), W, E, gA, n, *W.stride(), *E.stride(), vjp.FUNCTIONS[function], how.block,
+                num_warps=how.warps, **OPTIONS,
+            )  # fmt: skip
+    return gA
+
+
+def _flat(A: Tensor) -> Tensor:
+    """A (..., n, n) as (batch, n, n): without a copy if the strides allow."""
+    return A.reshape(-1, *A.shape[-2:])
+
+
+def _current_device(A: Tensor) -> AbstractContextManager[object]:
+    """Context in which the device of ``A`` is the current one, on which Triton launches."""
+    if A.is_cpu:  # the interpreter
+        return nullcontext()
+    context: AbstractContextManager[object] = torch.get_device_module(A.device).device(A.device)
+    return context

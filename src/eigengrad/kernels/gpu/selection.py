@@ -1,0 +1,226 @@
+"""Which implementation is used: the candidates run on the caller's own matrices, once, and the fastest right one stays.
+
+A choice is made for each operation, device, number type, n and class of batch sizes. It is kept in the process and in a
+file, one for each device and version of what computes. What is wrong or fails is never chosen again. While a CUDA graph
+is captured nothing is measured, and what has not been measured is torch's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Choice", "Selector", "agree", "choices", "is_decomposition", "run"]
+
+_log = logging.getLogger("eigengrad")
+
+#: The candidate that the others are compared with, and that is used where nothing is known.
+REFERENCE = "torch"
+_REPEATS = 5  # of which the fastest counts
+_WORSE = 4.0  # so many times the reference's errors are still right,
+_ROUND_OFF = 4.0  # and so many n · finfo.eps
+
+
+@dataclass
+class Choice:
+    """What was chosen for one kind of call, and why."""
+
+    name: str
+    seconds: dict[str, float] = field(default_factory=dict)  #: of the candidates that were right
+    refused: dict[str, str] = field(default_factory=dict)  #: the others, and what was wrong with them
+
+
+Clock = Callable[[Callable[[], Any]], float]
+
+
+class Selector:
+    """Measures candidates, and remembers.
+
+    Args:
+        clock: seconds that a call takes.
+        path: the file that choices are kept in; None for none.
+    """
+
+    def __init__(self, clock: Clock, path: Path | None) -> None:
+        self._clock, self._path = clock, path
+        self.choices = _read(path) if path is not None else {}
+
+    def run(
+        self,
+        key: str,
+        candidates: Mapping[str, Callable[[], Any]],
+        right: Callable[[Any, Any], bool | None],
+        measure: bool,
+    ) -> Any:
+        """The result of the candidate that is chosen for ``key``; the others run if it has to be chosen first.
+
+        Args:
+            key: the kind of call.
+            candidates: by name, :data:`REFERENCE` among them. One that returns None has failed, and said so.
+            right: whether a result is right, given that and the reference's; None if these matrices cannot tell.
+            measure: whether a choice may be made now.
+        """
+        known = self.choices.get(key)
+        if known is None and measure:
+            return self._choose(key, candidates, right)
+        name = known.name if known is not None and known.name in candidates else REFERENCE
+        result = candidates[name]()
+        if result is None:
+            self._keep(key, Choice(REFERENCE, refused={name: "failed"}))
+            return candidates[REFERENCE]()
+        return result
+
+    def _choose(
+        self, key: str, candidates: Mapping[str, Callable[[], Any]], right: Callable[[Any, Any], bool | None]
+    ) -> Any:
+        reference = candidates[REFERENCE]()
+        choice = Choice(REFERENCE)
+        for name, candidate in candidates.items():
+            verdict: bool | None = True
+            if name != REFERENCE:
+                result = candidate()
+                verdict = False if result is None else right(result, reference)
+                if verdict is None:
+                    return reference
+                if not verdict:
+                    choice.refused[name] = "failed" if result is None else "wrong"
+                    if result is not None:
+                        _log.warning("%s is wrong for %s and is not used; please report it", name, key)
+            if verdict:
+                choice.seconds[name] = self._clock(candidate)
+        choice.name = min(choice.seconds, key=lambda name: choice.seconds[name])
+        self._keep(key, choice)
+        return reference
+
+    def _keep(self, key: str, choice: Choice) -> None:
+        self.choices[key] = choice
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept = {**_read(self._path), **self.choices}  # other processes measure too
+            with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False) as file:
+                json.dump({k: asdict(v) for k, v in kept.items()}, file, indent=1)
+            os.replace(file.name, self._path)
+        except OSError as error:
+            _log.info("measurements are not kept: %s", error)
+            self._path = None
+
+
+def _read(path: Path) -> dict[str, Choice]:
+    """The choices in a file; none if it cannot be read, and without those that are not well formed."""
+    try:
+        content = json.loads(path.read_text())
+        return {str(key): Choice(str(c["name"]), dict(c["seconds"]), dict(c["refused"])) for key, c in content.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def agree(found: Tensor, reference: Tensor) -> bool | None:
+    """Whether two gradients (..., n, n) are equal to round-off, and finite in the same places."""
+    size = torch.where(torch.isfinite(reference), reference, 0.0).abs().amax((-2, -1), keepdim=True)
+    limit = 100 * reference.shape[-1] * torch.finfo(reference.dtype).eps * size
+    close = ((found - reference).abs() <= limit) | (found == reference) | (found.isnan() & reference.isnan())
+    return bool(close.all())
+
+
+def is_decomposition(A: Tensor, found: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor]) -> bool | None:
+    """Whether (L, V) decompose symmetric A (..., n, n), of which the lower triangle is read, about as well as torch's.
+
+    None if the reference does not either: matrices that are not finite say nothing about a kernel.
+    """
+    M = A.double().tril() + A.double().tril(-1).mT
+    M = M / M.abs().amax((-2, -1), keepdim=True).clamp(min=sys.float_info.min)
+    theirs, ours = (_errors(M, A, L.double(), V.double()) for L, V in (reference, found))
+    if not bool(torch.isfinite(theirs).all()):
+        return None
+    limit = torch.maximum(_WORSE * theirs, torch.full_like(theirs, _ROUND_OFF * A.shape[-1] * torch.finfo(A.dtype).eps))
+    ascending = found[0].diff(dim=-1) >= 0
+    return bool((ours <= limit).all() & ascending.all())
+
+
+def _errors(M: Tensor, A: Tensor, L: Tensor, V: Tensor) -> Tensor:
+    """Residual, relative to the largest entry of A, and departure from orthogonality, (2, ...)."""
+    scale = A.double().tril().abs().amax((-2, -1)).clamp(min=sys.float_info.min)
+    residual = M @ V - V * (L / scale.unsqueeze(-1)).unsqueeze(-2)
+    gram = V.mT @ V - torch.eye(V.shape[-1], dtype=V.dtype, device=V.device)
+    return torch.stack([residual.abs().amax((-2, -1)), gram.abs().amax((-2, -1))])
+
+
+_selectors: dict[torch.device, Selector] = {}
+
+
+def run(operation: str, A: Tensor, candidates: Mapping[str, Callable[[], Any]], right: Any) -> Any:
+    """Run the candidate that is chosen for this operation on matrices like A (..., n, n)."""
+    selector = _selectors.get(A.device)
+    if selector is None:
+        selector = _selectors[A.device] = Selector(_clock(A.device), _file(A.device))
+    batch = A.shape[:-2].numel()
+    key = f"{operation} {str(A.dtype).removeprefix('torch.')} n={A.shape[-1]} batch<{1 << batch.bit_length()}"
+    return selector.run(key, candidates, right, not _capturing(A) and A.numel() > 0)
+
+
+def choices() -> dict[str, dict[str, Choice]]:
+    """What was chosen in this process or earlier ones, by device."""
+    return {str(device): dict(selector.choices) for device, selector in _selectors.items()}
+
+
+def _capturing(A: Tensor) -> bool:
+    return A.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _clock(device: torch.device) -> Clock:
+    """Seconds on the device, by its events; the least of a few runs."""
+
+    def seconds(call: Callable[[], Any]) -> float:
+        times = []
+        for _ in range(_REPEATS):
+            if device.type == "cpu":  # the interpreter
+                begin = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - begin)
+                continue
+            module = torch.get_device_module(device)
+            start, end = module.Event(enable_timing=True), module.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end) / 1e3)
+        return min(times)
+
+    return seconds
+
+
+def _file(device: torch.device) -> Path | None:
+    """Where choices for a device are kept: a file for its name and the versions of what computes."""
+    if device.type == "cpu":
+        return None
+    name = torch.get_device_module(device).get_device_name(device)
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        triton = ""
+    digest = hashlib.sha256(repr((name, torch.__version__, torch.version.cuda, torch.version.hip, triton)).encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    base = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or base
+    try:
+        return Path(base).expanduser() / "eigengrad" / f"gpu-{digest.hexdigest()[:16]}.json"
+    except RuntimeError:  # there is no home folder
+        return None
