@@ -58,7 +58,7 @@ def fold_by_graph(
 
     def gradients(gT: Tensor, gt: Tensor) -> FoldGradients:
         gx_mean, gx, gs_mean, gs, *g_alpha = torch.autograd.grad((T, t), leaves, (gT, gt), retain_graph=True)
-        # None at full strength, where the offset is the style's mean alone. Off the CPU a look would wait for the device.
+        # None at full strength, where the offset is the style's mean alone. Off the CPU a look would cost a wait.
         number = not isinstance(alpha, Tensor)
         full = alpha == 1 if number else gx_mean.is_cpu and not gx_mean.any()
         shifts = None if full else gx_mean
