@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._inputs import is_concrete, transforming
+from .._execution import can_read, functorch_active
 from .._transforms import Batched
 from ..errors import first_index
 from ..gradients.removed import call_site, warn_at
@@ -73,9 +73,9 @@ def _warn_if_tied(function: str, what: str, gap: Tensor, floor: Tensor) -> None:
     """Say that a cut goes through a tie, where the numbers can be looked at without waiting for a device."""
     if not gap.is_cpu or gap.numel() == 0 or torch.compiler.is_compiling():
         return
-    if transforming():
+    if functorch_active():
         _Tied.apply(gap.detach(), floor.detach(), function, what)  # type: ignore[no-untyped-call]
-    elif is_concrete(gap):
+    elif can_read(gap):
         tied = (gap <= floor)[..., 0]
         if tied.any():
             index = first_index(tied)

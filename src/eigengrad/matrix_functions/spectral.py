@@ -18,24 +18,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from .. import kernels
 from .._arguments import require_non_negative
-from .._inputs import (
-    add_to_diagonal,
-    check_matrix,
-    forward_mode,
-    full_precision,
-    is_concrete,
-    is_constant,
-    matmul,
-    transforming,
-    widen,
-)
+from .._execution import can_read, forward_mode, functorch_active, is_constant
+from .._inputs import add_to_diagonal, check_matrix, full_precision, matmul, widen
 from .._matmul import precise_matmul
 from .._saved import save, saved
-from .._transforms import Batched, run
+from .._transforms import Batched, Differentiable
 from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
@@ -120,14 +110,14 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
     if f.domain == "real" or L.numel() == 0:
         return L
     if f.domain == "non-zero":
-        if transforming():
+        if functorch_active():
             _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-        elif L.is_cpu and is_concrete(L):
+        elif L.is_cpu and can_read(L):
             _is_inside(L, name, f.domain)
         return L
-    if transforming():
+    if functorch_active():
         _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-    elif not L.is_cpu or not is_concrete(L):  # nobody can raise an error here: NaN is as loud as it gets
+    elif not L.is_cpu or not can_read(L):  # nobody can raise an error here: NaN is as loud as it gets
         return torch.where(L.detach() < -round_off(L.detach()), torch.nan, L.clamp(min=0))
     elif _is_inside(L, name, f.domain):
         return L
@@ -170,7 +160,7 @@ def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     """V f(λ) Vᴴ as a function of A."""
     if is_constant(A):
         return _Spectral.forward(A, L, V, f)
-    S: Tensor = run(_Spectral, _SpectralTransforms, A, L, V, f)
+    S: Tensor = _spectral_op(A, L, V, f)
     return S
 
 
@@ -181,9 +171,9 @@ def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -
         if D is not None:
             return D
     E = (E + E.mH) * 0.5
-    if not torch.is_grad_enabled() and not forward_mode() and is_concrete(E):
+    if not torch.is_grad_enabled() and not forward_mode() and can_read(E):
         return _directional(E, L, V, f)
-    found: Tensor = run(_Directional, _DirectionalTransforms, A, E, L, V, f)
+    found: Tensor = _directional_op(A, E, L, V, f)
     return found
 
 
@@ -194,7 +184,7 @@ def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFun
     """
     if isinstance(f, ClosedForm):
         return f.bilinear(A, E, P, L, V)
-    B: Tensor = run(_Bilinear, _BilinearTransforms, A, E, P, L, V, f)
+    B: Tensor = _bilinear_op(A, E, P, L, V, f)
     return B
 
 
@@ -204,7 +194,7 @@ def _directional(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     return matmul(matmul(V, weighed), Vh)
 
 
-class _Spectral(Function):
+class _Spectral(Batched):
     @staticmethod
     def forward(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
         return matmul(V * f.value(L).unsqueeze(-2), V.mH)
@@ -222,8 +212,6 @@ class _Spectral(Function):
         with full_precision(V):
             return directional(A, G, L, V, ctx.f), None, None, None
 
-
-class _SpectralTransforms(_Spectral, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         A, L, V = saved(ctx)
@@ -231,7 +219,10 @@ class _SpectralTransforms(_Spectral, Batched):
             return directional(A, dA, L, V, ctx.f)
 
 
-class _Directional(Function):
+_spectral_op = Differentiable(_Spectral)
+
+
+class _Directional(Batched):
     @staticmethod
     def forward(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
         return _directional(E, L, V, f)
@@ -250,8 +241,6 @@ class _Directional(Function):
             gA = bilinear(A, H, E.mH, L, V, ctx.f)
             return (gA + gA.mH) * 0.5, directional(A, H, L, V, ctx.f), None, None, None
 
-
-class _DirectionalTransforms(_Directional, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor | None, dE: Tensor | None, *_: None) -> Any:
         A, E, L, V = saved(ctx)
@@ -264,7 +253,10 @@ class _DirectionalTransforms(_Directional, Batched):
             return result
 
 
-class _Bilinear(Function):
+_directional_op = Differentiable(_Directional)
+
+
+class _Bilinear(Batched):
     @staticmethod
     def forward(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
         x, y, z = L[..., :, None, None], L[..., None, :, None], L[..., None, None, :]
@@ -285,8 +277,9 @@ class _Bilinear(Function):
             "a second derivative: use torch.func.jvp of torch.func.grad instead.)"
         )
 
-
-class _BilinearTransforms(_Bilinear, Batched):
     @staticmethod
     def jvp(ctx: Any, *_: Tensor) -> Any:
         return _Bilinear.backward(ctx)
+
+
+_bilinear_op = Differentiable(_Bilinear)
