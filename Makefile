@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+VERSIONS ?= /tmp/eigengrad-versions
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fuzz fuzz-files lint bench docs clean
+.PHONY: help demo test test-slow test-versions fuzz fuzz-files lint bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +31,9 @@ test: $(READY)  ## the test suite, with doctests (minutes)
 
 test-slow: $(READY)  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)
+
+test-versions:  ## the core tests on the oldest and the newest torch, counted in benchmarks/results/versions.md
+	@$(PYTHON) benchmarks/versions.py $(VERSIONS)
 
 fuzz: $(READY)  ## ten million adversarial matrices through rules and functions
 	@$(BIN)/python tests/fuzzing/fuzz.py $(FUZZ)

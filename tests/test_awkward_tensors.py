@@ -22,7 +22,7 @@ import functions_matrix
 import layers_matrix
 import rules_matrix
 from eigengrad import kernels
-from eigengrad._inputs import is_concrete
+from eigengrad._execution import can_read
 from eigengrad.kernels.memory import readable
 from eigengrad.nn import DecorrelatedBatchNorm2d, SecondOrderPool2d, WhitenColor2d, functional
 
@@ -201,7 +201,7 @@ def test_a_meta_matrix_gives_a_meta_result_or_an_error(name):
 
 def test_a_functional_tensor_is_never_given_to_a_kernel():
     A = positive(3, 4, torch.float64)
-    assert not is_concrete(torch._to_functional_tensor(A))
+    assert not can_read(torch._to_functional_tensor(A))
     got = outcome(lambda: torch._from_functional_tensor(eg.eigh(torch._to_functional_tensor(A))[0]))
     assert_same(got, eg.eigh(A)[0], refusable=True)
 
@@ -397,4 +397,4 @@ def test_addresses_are_asked_for_in_one_file():
     source = Path(kernels.__file__).parent.parent
     found = {str(p.relative_to(source)) for p in source.rglob("*.py") if re.search(r"\.data_ptr\b", p.read_text())}
     # The second asks only whether there is one, the third tells storages apart.
-    assert found == {"kernels/memory.py", "_inputs.py", "lab/tensors.py"}
+    assert found == {"kernels/memory.py", "_execution.py", "lab/tensors.py"}

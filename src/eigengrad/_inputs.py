@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
-from torch.autograd import forward_ad
-from torch.utils._python_dispatch import _disable_current_modes
+
+from ._compat import is_legacy_batchedtensor
 
 _COMPUTED = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 #: The real types that are computed, some in a wider one.
 REAL = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
-_PLAIN = (Tensor, torch.nn.Parameter)
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
-
-_modes, _mode, _tracing = torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_mode, torch._C._is_tracing
-_PROXIES = torch._C._TorchDispatchModeKey.PROXY
-transforming = torch._C._are_functorch_transforms_active  #: whether a transform of ``torch.func`` is at work
 
 
 def check_matrix(function: str, A: Tensor, *, square: bool, argument: str = "A") -> None:
@@ -69,87 +62,10 @@ def full_precision(A: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(A.device.type, enabled=False) if autocasting(A) else _NO_CONTEXT
 
 
-def recorded() -> bool:
-    """Whether somebody writes down the operations (``torch.jit.trace``, ``make_fx``), who sees nothing of kernels."""
-    return _tracing() or (_modes() > 0 and _mode(_PROXIES) is not None)
-
-
-@contextmanager
-def unrecorded() -> Iterator[None]:
-    """Context in which nobody writes down anything, for what is a constant to them."""
-    if not recorded():
-        yield
-        return
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
-        with _disable_current_modes():
-            yield
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
-
-
-def is_concrete(*tensors: Tensor | None) -> bool:
-    """Whether the numbers can be looked at: no compiler, transform or fake tensor in between. Nobody is no obstacle."""
-    if torch.compiler.is_compiling() or transforming() or _tracing() or (_modes() and recorded()):
-        return False
-    try:
-        for A in tensors:
-            if A is not None and (type(A) not in _PLAIN or not (A.untyped_storage().data_ptr() or _has_numbers(A))):
-                return False
-    except RuntimeError:  # one has no storage, or none in memory
-        return all(A is None or (type(A) in _PLAIN and _has_numbers(A)) for A in tensors)
-    return True
-
-
-def _has_numbers(A: Tensor) -> bool:
-    """Whether a tensor of a plain type without an address still has numbers: it is empty, sparse, or a zero tensor."""
-    return not (
-        is_legacy_batchedtensor(A)  # of autograd.grad(..., is_grads_batched=True)
-        or is_functorch_wrapped_tensor(A)  # that has outlived its transform
-        or A.is_meta
-        or torch._is_functional_tensor(A)
-    )
-
-
-def is_constant(A: Tensor) -> bool:
-    """Whether nobody can ask for a derivative with respect to ``A``: then there is nothing to record."""
-    return not (
-        (A.requires_grad and torch.is_grad_enabled())
-        or forward_mode()
-        or torch.compiler.is_compiling()
-        or transforming()
-    )
-
-
-def nothing_between(A: object) -> bool:
-    """Whether ``A`` is in main memory, with nothing to cast, transform or compile, and no forward mode.
-
-    Tensors of a transform that has ended pass: they have no memory to point to, which is an error soon enough.
-    """
-    return (
-        (type(A) is Tensor or type(A) is torch.nn.Parameter)
-        and A.is_cpu
-        and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
-        and not transforming()
-        and not _tracing()
-        and not _modes()  # whether they record is asked later
-        and forward_ad._current_level < 0
-    )
-
-
-def forward_mode() -> bool:
-    """Whether forward-mode differentiation is at work."""
-    return forward_ad._current_level >= 0
-
-
 def detached(A: Tensor) -> Tensor:
     """``A`` as a constant, in gradients that are batched (``autograd.grad(..., is_grads_batched=True)``) as well."""
-    if not torch.compiler.is_compiling() and is_legacy_batchedtensor(
-        A
-    ):  # has no rule for detach, and no forward mode that would need it
-        with torch.no_grad():
+    if not torch.compiler.is_compiling() and is_legacy_batchedtensor(A):
+        with torch.no_grad():  # it has no rule for detach, and no forward mode that would need it
             return A.clone()
     return A.detach()
 

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["save", "saved"]
+from ._compat import saved_tensors_hooks_active
 
-_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+__all__ = ["save", "saved"]
 
 
 def save(ctx: Any, *tensors: Tensor | None) -> None:
     """``ctx.save_for_backward``, remembering types and shapes where hooks are at work."""
     ctx.save_for_backward(*tensors)
     ctx.kinds = None
-    if not torch.compiler.is_compiling() and _hooks(True) is not None:
+    if not torch.compiler.is_compiling() and saved_tensors_hooks_active():
         ctx.kinds = [None if x is None else (x.dtype, x.shape) for x in tensors]
 
 

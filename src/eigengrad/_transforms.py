@@ -1,23 +1,32 @@
-"""What the autograd functions share: batching for ``vmap``, the choice between two classes, gradients of gradients.
+"""What the autograd functions share: batching for ``vmap``, a twin for the compiler, gradients of gradients.
 
-Each function comes as a pair. The first class has ``forward``, ``setup_context`` and ``backward``: all that
-``torch.compile`` traces. The second adds ``jvp`` and, from :class:`Batched`, ``vmap``: forward mode and ``torch.func``
-need them, and the compiler of torch 2.13 refuses them.
+A function is one class with ``forward``, ``setup_context``, ``backward`` and ``jvp``, derived from :class:`Batched`.
+Forward mode and ``torch.func`` need ``jvp`` and ``vmap``, which the compiler of torch 2.13 refuses. So
+:class:`Differentiable` makes a twin without them, and chooses one of the two in each call.
 """
 
 from __future__ import annotations
 
-import functools
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
-from ._inputs import forward_mode, transforming
+from ._compat import (
+    as_trace_constant,
+    direct_apply,
+    forward_mode_announced,
+    forward_mode_levels,
+    has_static_value,
+)
+from ._execution import ExecutionMode, execution_mode, forward_mode
+
+__all__ = ["Batched", "Differentiable", "differentiable_gradients", "is_fixed", "no_gradient"]
 
 
 class Batched(Function):
@@ -29,12 +38,8 @@ class Batched(Function):
 
         A compiled graph enters it without telling ``torch.autograd.forward_ad``, which ``setup_context`` goes by.
         """
-        level = forward_ad._current_level
-        forward_ad._current_level = max(level, 0)
-        try:
+        with forward_mode_announced():
             return super().apply(*arguments)  # type: ignore[no-untyped-call]
-        finally:
-            forward_ad._current_level = level
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
@@ -48,16 +53,6 @@ class Batched(Function):
             else:
                 batched.append(argument.movedim(dim, 0))
         return cls.apply(*batched), 0  # type: ignore[no-untyped-call]
-
-
-Result = TypeVar("Result")
-_JVP = torch._C._functorch.TransformType.Jvp
-
-
-def _forward_mode_levels() -> int:
-    """How many transforms of ``torch.func`` around this call are of forward mode."""
-    stack = torch._C._functorch.get_interpreter_stack() or []
-    return sum(level.key() == _JVP for level in stack)
 
 
 #: In torch 2.13 forward mode within forward mode is silently wrong for every autograd function.
@@ -80,41 +75,43 @@ _SYMBOLIC_RULE = (
 )
 
 
-def while_tracing(function: Callable[[], Result]) -> Callable[[], Result]:
-    """Have ``torch.compile`` call ``function`` while it traces, and take the result for a constant.
+class Differentiable:
+    """An autograd function to call: its class, or for the compiler a twin without ``jvp`` and ``vmap``.
 
-    It is ``torch.compiler.assume_constant_result``, which imports the compiler and takes as long as importing torch.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
-def run(traced: type[Function], eager: type[Function], *arguments: Any) -> Any:
-    """Apply ``traced`` where ``torch.compile`` or ``torch.export`` looks on, ``eager`` otherwise.
-
-    Transforms of ``torch.func`` and forward mode inside a compiled function take ``eager`` too: the compiler puts the
+    Transforms of ``torch.func`` and forward mode inside a compiled function take the class too: the compiler puts the
     call into its graph without looking into it, and what comes after, with the transform at work, finds ``jvp`` and
-    ``vmap`` there. (What it makes of ``traced`` has neither, and torch 2.13 then ignores the derivative in silence.)
+    ``vmap`` there. (What it makes of the twin has neither, and torch 2.13 then ignores the derivative in silence.)
     """
-    if transforming():
-        if torch.compiler.is_dynamo_compiling():
-            return _in_graph(eager, *arguments)
-        if _forward_mode_levels() > 1:
-            raise NotImplementedError(_NESTED_FORWARD_MODE)
-        return eager.apply(*arguments)
-    if torch.compiler.is_compiling():
-        if not forward_mode():
-            return traced.apply(*arguments)
-        if not torch.compiler.is_dynamo_compiling():
-            return eager.apply(*arguments)
-        if not any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in arguments):
-            _warn_uncompiled()
-            raise NotImplementedError(_FORWARD_MODE_AROUND)
-        return _in_graph(eager, *arguments)
-    return bare_apply(eager)(*arguments)
+
+    def __init__(self, function: type[Batched]) -> None:
+        methods = {name: vars(function)[name] for name in ("forward", "setup_context", "backward")}
+        self.eager = function
+        self.traced: Any = types.new_class(
+            f"{function.__name__}Traced", (Function,), exec_body=lambda names: names.update(methods)
+        )
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The outputs of the function."""
+        mode = execution_mode()
+        if mode is ExecutionMode.FUNCTORCH or mode is ExecutionMode.COMPILING_FUNCTORCH:
+            if torch.compiler.is_dynamo_compiling():
+                return _in_graph(self.eager, *arguments)
+            if forward_mode_levels() > 1:
+                raise NotImplementedError(_NESTED_FORWARD_MODE)
+            return self.eager.apply(*arguments)  # type: ignore[no-untyped-call]
+        if mode is ExecutionMode.COMPILING:
+            if not forward_mode():
+                return self.traced.apply(*arguments)
+            if not torch.compiler.is_dynamo_compiling():
+                return self.eager.apply(*arguments)  # type: ignore[no-untyped-call]
+            if not any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in arguments):
+                _warn_uncompiled()
+                raise NotImplementedError(_FORWARD_MODE_AROUND)
+            return _in_graph(self.eager, *arguments)
+        return direct_apply(self.eager)(*arguments)
 
 
-def _in_graph(eager: type[Function], *arguments: Any) -> Any:
+def _in_graph(eager: type[Batched], *arguments: Any) -> Any:
     """Apply ``eager`` as one call in the graph of the compiler, which traces this function.
 
     What it cannot do is an error if the graph must be whole; if not, the compiler leaves the function that it is
@@ -128,19 +125,17 @@ def _in_graph(eager: type[Function], *arguments: Any) -> Any:
                 if not is_fixed(getattr(argument, field.name)):
                     _warn_uncompiled()
                     raise NotImplementedError(_SYMBOLIC_RULE)
-    return eager.apply(*arguments)
+    return eager.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 def is_fixed(value: Any) -> bool:
     """Whether a value is known, and no symbol of ``torch.compile(dynamic=True)``, whose graph is for all values."""
     if not torch.compiler.is_compiling() or not isinstance(value, (int, float)):
         return True
-    from torch.fx.experimental.symbolic_shapes import has_static_value  # which takes a while to import
-
     return has_static_value(value)
 
 
-@while_tracing
+@as_trace_constant
 def _prepare_graph() -> int:
     """Let the compiler put every :class:`Batched` function with a derivative into its graph; count forward modes.
 
@@ -149,13 +144,13 @@ def _prepare_graph() -> int:
     for function in _descendants(Batched):
         if function.backward is not Function.backward:
             torch.compiler.allow_in_graph(function)
-    return _forward_mode_levels()
+    return forward_mode_levels()
 
 
 _warned = False
 
 
-@while_tracing
+@as_trace_constant
 def _warn_uncompiled() -> None:
     """Warn, once in a process, that the compiler leaves something to Python."""
     global _warned
@@ -172,13 +167,6 @@ def _descendants(parent: type[Function]) -> Iterator[type[Function]]:
     for child in parent.__subclasses__():
         yield child
         yield from _descendants(child)
-
-
-@functools.cache
-def bare_apply(function: type[Function]) -> Callable[..., Any]:
-    """What Function.apply ends in when no transform is at work, without its ten microseconds of binding arguments."""
-    bare: Callable[..., Any] = super(Function, function).apply  # type: ignore[misc]
-    return bare
 
 
 def differentiable_gradients(

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._arguments import require_positive
 from ._inputs import check_matrix, full_precision, widen
+from .arguments import require_positive
 from .eigh import eigh
 from .gradients import RULES, GradientRule, PairRule, Taylor, resolve
 from .gradients.observation import exact_and_removed, observers

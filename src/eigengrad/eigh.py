@@ -6,24 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from . import solvers
-from ._arguments import require_count
-from ._inputs import (
-    autocasting,
-    check_matrix,
-    forward_mode,
-    full_precision,
-    is_concrete,
-    is_constant,
-    nothing_between,
-    real_dtype,
-    transforming,
-    widen,
-)
+from ._compat import direct_apply
+from ._execution import can_read, forward_mode, functorch_active, is_constant, is_fast_path
+from ._inputs import autocasting, check_matrix, full_precision, real_dtype, widen
 from ._return_types import EighResult, eigh_result
-from ._transforms import Batched, bare_apply, run
+from ._transforms import Batched, Differentiable
+from .arguments import require_count
 from .errors import GaugeError, unknown_choice
 from .generalized import check_pair, reduce_pencil
 from .gradients import GradientRule, PairRule, resolve
@@ -86,15 +76,13 @@ def eigh(
     >>> bool(torch.isfinite(A.grad).all())
     True
     """
-    ordinary = B is None and k is None
-    plan = solvers.plan(A) if ordinary and UPLO == "L" and driver is None and nothing_between(A) else None
-    if plan is not None:  # the common case, without ten microseconds of questions
-        rule = resolve(gradient)
-        if A.requires_grad and torch.is_grad_enabled():
-            return eigh_result(*bare_apply(_EighAtOnce)(A, UPLO, rule, plan, check_finite, call_site()))
-        found = solvers.eigh_at_once(A, plan)
-        if found is not None:
-            return eigh_result(*found)
+    if B is None and k is None and UPLO == "L" and driver is None and is_fast_path(A):
+        plan = solvers.plan(A)
+        if plan is not None:  # the common case, without ten microseconds of questions
+            rule = resolve(gradient)
+            if A.requires_grad and torch.is_grad_enabled():
+                return eigh_result(*direct_apply(_Eigh)(A, UPLO, rule, plan, check_finite, call_site()))
+            return eigh_result(*solvers.eigh(A, UPLO, plan, check_finite))
     check_matrix("eigh", A, square=True)
     if not isinstance(UPLO, str) or UPLO not in _TRIANGLES:
         raise unknown_choice("UPLO", UPLO, ("L", "U"))
@@ -114,7 +102,7 @@ def eigh(
     if is_constant(M):
         L, V = solvers.eigh(M, triangle, driver, check_finite)
     else:
-        L, V = run(_Eigh, _EighTransforms, M, triangle, rule, driver, check_finite, call_site())
+        L, V = _eigh_op(M, triangle, rule, driver, check_finite, call_site())
     if k is not None:
         first = A.shape[-1] - k if k > 0 else 0
         L, V = L.narrow(-1, first, abs(k)), V.narrow(-1, first, abs(k))
@@ -131,20 +119,23 @@ _TRIANGLES = {"L": "L", "l": "L", "U": "U", "u": "U"}
 
 def decompose(function: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor]:
     """The eigenpairs as constants, for a caller with a derivative of its own."""
-    if not transforming():
+    if not functorch_active():
         A = A.detach()
-        plan = solvers.plan(A) if driver is None and nothing_between(A) else None
-        return solvers.eigh_at_once(A, plan) or solvers.eigh(A, "L", solvers.resolve(driver), check_finite, function)
+        plan = solvers.plan(A) if driver is None and is_fast_path(A) else None
+        return solvers.eigh(A, "L", plan or solvers.resolve(driver), check_finite, function)
     result = eigh(A.detach(), gradient="mask", driver=driver, check_finite=check_finite)
     return result.eigenvalues, result.eigenvectors
 
 
-class _Eigh(Function):
-    """What the compiler traces: forward and backward."""
-
+class _Eigh(Batched):
     @staticmethod
     def forward(
-        A: Tensor, UPLO: str, rule: GradientRule, driver: str, check_finite: bool | None, site: CallSite | None
+        A: Tensor,
+        UPLO: str,
+        rule: GradientRule,
+        driver: str | solvers.Plan,
+        check_finite: bool | None,
+        site: CallSite | None,
     ) -> Any:
         return solvers.eigh(A, UPLO, driver, check_finite)
 
@@ -169,24 +160,13 @@ class _Eigh(Function):
             gV = gV if refusal is None else gV + refusal
         return attributed("eigh", ctx.site, ctx.rule.pullback, L, V, gL, gV), None, None, None, None, None
 
-
-class _EighTransforms(_Eigh, Batched):
-    """The same with forward mode and vmap."""
-
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         with full_precision(dA):
             return ctx.rule.pushforward(*ctx.saved_tensors, dA)
 
 
-class _EighAtOnce(_EighTransforms):
-    """The same for what the kernels have a plan for, which comes in place of the driver."""
-
-    @staticmethod
-    def forward(
-        A: Tensor, UPLO: str, rule: GradientRule, plan: Any, check_finite: bool | None, site: CallSite | None
-    ) -> Any:
-        return solvers.eigh_at_once(A, plan) or solvers.eigh(A, UPLO, "batched", check_finite)
+_eigh_op = Differentiable(_Eigh)
 
 
 def _in_type_of(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
@@ -214,7 +194,7 @@ def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> Tensor |
         None on the CPU. Elsewhere an error would wait for the device: (..., 1, 1), to be added to the gradient, NaN for
         the matrices that are refused, else 0.
     """
-    if not is_concrete(X) or X.numel() == 0:
+    if not can_read(X) or X.numel() == 0:
         return None
     n, eps = X.shape[-1], torch.finfo(X.dtype).eps
     far = torch.full_like(values[..., :1], torch.inf)

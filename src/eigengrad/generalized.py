@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from ._inputs import check_matrix, is_concrete, transforming
-from ._transforms import Batched, run
+from ._execution import can_read, functorch_active
+from ._inputs import check_matrix
+from ._transforms import Batched, Differentiable
 from .errors import NotPositiveDefiniteError, first_index
 from .solvers import require_finite
 
@@ -56,11 +56,11 @@ def reduce_pencil(A: Tensor, B: Tensor, UPLO: str, check_finite: bool | None) ->
 
 def _from_triangle(A: Tensor, UPLO: str) -> Tensor:
     """The Hermitian matrix of which A holds a triangle; its gradient is Hermitian, as that of ``eigh`` is."""
-    mirrored: Tensor = run(_Mirror, _MirrorTransforms, A, UPLO)
+    mirrored: Tensor = _mirror_op(A, UPLO)
     return mirrored
 
 
-class _Mirror(Function):
+class _Mirror(Batched):
     """The other triangle is not read, but moves with the one that is."""
 
     @staticmethod
@@ -75,18 +75,19 @@ class _Mirror(Function):
     def backward(ctx: Any, G: Tensor) -> Any:
         return (G + G.mH) * 0.5, None
 
-
-class _MirrorTransforms(_Mirror, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, _: None) -> Any:
         return (dA + dA.mH) * 0.5
 
 
+_mirror_op = Differentiable(_Mirror)
+
+
 def _require_positive_definite(info: Tensor) -> None:
-    if transforming():
+    if functorch_active():
         if not torch.compiler.is_compiling():
             _Check.apply(info)  # type: ignore[no-untyped-call]
-    elif info.is_cpu and is_concrete(info):
+    elif info.is_cpu and can_read(info):
         _name_first(info)
 
 

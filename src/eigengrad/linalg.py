@@ -42,7 +42,7 @@ from torch.linalg import norm as _torch_norm
 from torch.linalg import svd as _torch_svd
 from torch.linalg import svdvals as _torch_svdvals
 
-from ._inputs import is_constant
+from ._execution import is_constant
 from ._return_types import EighResult, SvdResult
 from .eigh import eigh as _eigh
 from .gradients import GradientRule

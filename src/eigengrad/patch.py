@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 
 from . import linalg
-from ._inputs import is_constant
+from ._execution import is_constant
 from ._return_types import EighResult, SvdResult
 from .eigh import eigh
 from .gradients import GradientRule, PairRule, resolve

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from . import solvers
-from ._arguments import require_integer
 from ._inputs import check_matrix, full_precision, real_dtype, widen
 from ._return_types import EighResult, eigh_result
+from .arguments import require_integer
 
 __all__ = ["power_iteration"]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from . import solvers
-from ._arguments import require_count
-from ._inputs import check_matrix, full_precision, real_dtype, transforming, widen
+from ._execution import functorch_active
+from ._inputs import check_matrix, full_precision, real_dtype, widen
 from ._return_types import SvdResult, svd_result
 from ._saved import save, saved
-from ._transforms import Batched, run
+from ._transforms import Batched, Differentiable
+from .arguments import require_count
 from .eigh import check_phase_invariance
 from .gradients import GradientRule, PairRule, resolve
 from .gradients.lift import lift, lower
@@ -87,7 +87,7 @@ def svd(
         require_count("svd", k, min(A.shape[-2:]))
         rule, full_matrices = Partial(rule, k), False
     with full_precision(A):
-        U, S, Vh = run(_Svd, _SvdTransforms, widen(A), full_matrices, rule, driver, check_finite, call_site())
+        U, S, Vh = _svd_op(widen(A), full_matrices, rule, driver, check_finite, call_site())
         if k is not None:
             first = 0 if k > 0 else S.shape[-1] + k
             U, S, Vh = U.narrow(-1, first, abs(k)), S.narrow(-1, first, abs(k)), Vh.narrow(-2, first, abs(k))
@@ -98,13 +98,13 @@ def svd(
 
 def decompose(function: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor, Tensor]:
     """The thin decomposition as constants, for a caller with a derivative of its own."""
-    if not transforming():
+    if not functorch_active():
         return solvers.svd(A.detach(), False, solvers.resolve(driver), check_finite, function)
     result = svd(A.detach(), full_matrices=False, gradient="mask", driver=driver, check_finite=check_finite)
     return result.U, result.S, result.Vh
 
 
-class _Svd(Function):
+class _Svd(Batched):
     """What the compiler traces: forward and backward."""
 
     @staticmethod
@@ -132,15 +132,14 @@ class _Svd(Function):
             gA = attributed("svd", ctx.site, _pullback, ctx.rule, U, S, Vh, gU, gS, gVh)
         return gA, None, None, None, None, None
 
-
-class _SvdTransforms(_Svd, Batched):
-    """The same with forward mode and vmap."""
-
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         with full_precision(dA):
             U, S, Vh = saved(ctx)
             return _pushforward(ctx.rule, U, S, Vh, dA)
+
+
+_svd_op = Differentiable(_Svd)
 
 
 def _reciprocals(S: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:

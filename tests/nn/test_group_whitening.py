@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import functional_call, grad, jacrev, jvp, vmap
 
-from eigengrad.nn.group_whitening import _composed
+from eigengrad.nn.group_whitening import _GroupWhiten
 from layers_matrix import (
     DEFAULTS,
     DETERMINISTIC,
@@ -29,7 +29,7 @@ GROUPS = 2
 
 
 def composed(layer, x: Tensor) -> Tensor:
-    return _composed(x, layer.weight, layer.bias, layer.num_groups, layer.whitening_matrices, None).output
+    return _GroupWhiten.composed(x, layer.weight, layer.bias, layer.num_groups, layer.whitening_matrices, None, None)[0]
 
 
 def gradients(f, layer, x: Tensor) -> tuple[Tensor, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .._arguments import require_positive
+from ..arguments import require_positive
 from .rule import PairRule
 from .spectrum import pair_gaps, spread
 

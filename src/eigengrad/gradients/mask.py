@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .._arguments import require_positive
+from ..arguments import require_positive
 from .rule import PairRule
 from .spectrum import pair_gaps, reciprocal_where, round_off, spread
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .._arguments import require_integer, require_non_negative, require_positive
-from .._inputs import is_concrete
+from .._execution import can_read
+from ..arguments import require_integer, require_non_negative, require_positive
 from .observation import exact_bracket, norm, observe_pass, observers
 from .removed import is_attributed, warn_removed
 from .rule import GradientRule, skew_part
@@ -96,7 +96,7 @@ class PowerIteration(GradientRule):
 
     def _account(self, L: Tensor, V: Tensor, gV: Tensor, G: Tensor) -> None:
         """Compare the gradient of the eigenvectors with the exact one, for the observers and the warning."""
-        watched = not observers and is_attributed() and L.is_cpu and is_concrete(L, V, gV, G)
+        watched = not observers and is_attributed() and L.is_cpu and can_read(L, V, gV, G)
         if not (observers or watched) or torch.compiler.is_compiling():
             return
         with torch.no_grad():

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import detached, forward_mode, matmul
+from .._execution import forward_mode
+from .._inputs import detached, matmul
 from .._transforms import no_gradient
 from ..kernels import gpu
 from ..kernels.vjp import eigh_vjp

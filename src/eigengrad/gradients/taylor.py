@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .._arguments import require_integer, require_positive
+from ..arguments import require_integer, require_positive
 from .rule import PairRule
 from .spectrum import round_off
 

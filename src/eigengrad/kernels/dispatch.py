@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .._inputs import forward_mode, is_concrete
+from .._execution import can_read, forward_mode
 
 if TYPE_CHECKING:
     from .runtime.launch import Launcher
@@ -115,7 +115,7 @@ def usable(X: Tensor, *others: Tensor | None) -> bool:
     """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
     if torch.is_grad_enabled() or _reason is not None or X.dtype not in REAL or not X.is_cpu or forward_mode():
         return False
-    return is_concrete(X, *others)
+    return can_read(X, *others)
 
 
 class KernelsUnavailableError(RuntimeError):

@@ -13,6 +13,8 @@ from typing import NewType
 import torch
 from torch import Tensor
 
+from .._compat import is_functional_tensor, is_zero_tensor
+
 __all__ = [
     "InMemory",
     "address",
@@ -111,15 +113,15 @@ def _require(x: Tensor, fits: bool, expected: str) -> None:
         raise RuntimeError(f"a kernel cannot read a {type(x).__name__}, whose numbers are elsewhere")
     if not x.is_cpu or x.layout is not torch.strided:
         raise RuntimeError(f"a kernel needs a dense tensor in main memory; got {x.layout} on {x.device}")
-    if torch._is_functional_tensor(x):
+    if is_functional_tensor(x):
         raise RuntimeError("a kernel cannot read a functional tensor, whose numbers are elsewhere")
-    if x.numel() > 0 and not x._is_zerotensor() and not x.untyped_storage().data_ptr():
+    if x.numel() > 0 and not is_zero_tensor(x) and not x.untyped_storage().data_ptr():
         raise RuntimeError(f"a kernel cannot read a tensor of shape {tuple(x.shape)} whose storage was freed")
 
 
 def _owning(x: Tensor, dtype: torch.dtype) -> Tensor:
     """``x`` in a type, with numbers of its own: views that negate and zeros without memory are written out."""
     x = x.detach()
-    if x._is_zerotensor():
+    if is_zero_tensor(x):
         return torch.zeros_like(x, dtype=dtype)
     return x.resolve_conj().resolve_neg().to(dtype)

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
+
+from .._compat import without_dispatch_modes
 
 __all__ = ["template"]
 
 
 def template(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int] | None = None) -> Tensor:
     """A tensor in main memory that has none of it: a shape and strides (contiguous ones, if not given), and a type."""
-    with _disable_current_modes(), torch.inference_mode(False):  # it is kept beyond whatever is at work now
+    with without_dispatch_modes(), torch.inference_mode(False):  # it is kept beyond whatever is at work now
         if strides is None:
             empty = torch.empty(shape, dtype=dtype, device="cpu")
         else:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._inputs import is_concrete, transforming
+from .._execution import can_read, functorch_active
 from .._transforms import Batched
 from ..errors import first_index
 from ..gradients.removed import call_site, warn_at
@@ -80,9 +80,9 @@ def _warn_if_tied(function: str, what: str, gap: Tensor, doubt: Tensor) -> None:
     """Say that a cut goes through a gap that may be a tie, where numbers can be looked at without waiting for them."""
     if not gap.is_cpu or gap.numel() == 0 or torch.compiler.is_compiling():
         return
-    if transforming():
+    if functorch_active():
         _Tied.apply(gap.detach(), doubt.detach(), function, what)  # type: ignore[no-untyped-call]
-    elif is_concrete(gap):
+    elif can_read(gap):
         tied = (gap <= doubt)[..., 0]
         if tied.any():
             index = first_index(tied)

@@ -15,8 +15,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
+
+from .._compat import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 
 __all__ = ["GivenFunction", "ScalarFunction", "SmoothFunction", "where_tied"]
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from .. import solvers
-from .._inputs import is_concrete, transforming, widen
+from .._execution import can_read, functorch_active
+from .._inputs import widen
 from .._transforms import Batched
 from ..errors import NotHermitianError, first_index
 
@@ -34,10 +35,10 @@ def require_hermitian(function: str, A: Tensor, wanted: bool | None) -> None:
         wanted = A.is_cpu
     if not wanted:
         return
-    if is_concrete(A):
+    if can_read(A):
         if not _surely_hermitian(A):
             _name_not_hermitian(function, A)
-    elif transforming() and not torch.compiler.is_compiling():
+    elif functorch_active() and not torch.compiler.is_compiling():
         _Hermitian.apply(A.detach(), function)  # type: ignore[no-untyped-call]
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from .._arguments import require_non_negative
-from .._inputs import check_matrix, forward_mode, full_precision, real_dtype, widen
+from .._execution import forward_mode
+from .._inputs import check_matrix, full_precision, real_dtype, widen
 from .._saved import save, saved
-from .._transforms import Batched, run
+from .._transforms import Batched, Differentiable
+from ..arguments import require_non_negative
 from ..eigh import decompose
 from .hermitian import require_hermitian
 from .log import Log
@@ -53,7 +53,7 @@ def logdet(A: Tensor, *, eps: float = 0.0, driver: str | None = None, check_fini
         M = widen(A)
         L, V = decompose(_NAME, M, driver, check_finite)
         L = into_domain(_NAME, Log(), L + eps if eps else L, eps)
-        value: Tensor = run(_LogDet, _LogDetTransforms, M, L, V)
+        value: Tensor = _log_det_op(M, L, V)
         return value.to(real_dtype(A.dtype))
 
 
@@ -63,7 +63,7 @@ def _inverse(ctx: Any) -> Tensor:
     return spectral(A, L, V, WholePower(-1.0))
 
 
-class _LogDet(Function):
+class _LogDet(Batched):
     @staticmethod
     def forward(A: Tensor, L: Tensor, V: Tensor) -> Any:
         return torch.log(L).sum(-1)
@@ -79,9 +79,10 @@ class _LogDet(Function):
         with full_precision(g):
             return g[..., None, None] * _inverse(ctx), None, None
 
-
-class _LogDetTransforms(_LogDet, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         with full_precision(dA):
             return (_inverse(ctx).conj() * dA).real.sum((-2, -1))
+
+
+_log_det_op = Differentiable(_LogDet)

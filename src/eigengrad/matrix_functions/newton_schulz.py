@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from .. import solvers
-from .._arguments import require_integer, require_non_negative
 from .._inputs import check_matrix, full_precision, widen
-from .._matmul import precise_matmul
+from ..arguments import require_integer, require_non_negative
 from ..errors import unknown_choice
+from ..matmul import precise_matmul
 
 __all__ = ["newton_schulz_inv_sqrt", "newton_schulz_sqrt"]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from .._inputs import check_matrix, forward_mode, full_precision, real_dtype, widen
-from .._matmul import precise_matmul
+from .._execution import forward_mode
+from .._inputs import check_matrix, full_precision, real_dtype, widen
 from .._saved import save, saved
-from .._transforms import Batched, run
+from .._transforms import Batched, Differentiable
+from ..matmul import precise_matmul
 from ..svd import decompose
 from .polar import polar
 
@@ -48,7 +48,7 @@ def nuclear_norm(A: Tensor, *, driver: str | None = None, check_finite: bool | N
         cutoff = sigma[..., :1] * (max(M.shape[-2:]) * torch.finfo(sigma.dtype).eps)
         vectors = (Vh if M.shape[-2] >= M.shape[-1] else U.mH) * (sigma > cutoff).unsqueeze(-1)
         W = U @ vectors if M.shape[-2] >= M.shape[-1] else vectors.mH @ Vh
-        norm: Tensor = run(_NuclearNorm, _NuclearNormTransforms, M, sigma, W, vectors, driver)
+        norm: Tensor = _nuclear_norm_op(M, sigma, W, vectors, driver)
         return norm.to(real_dtype(A.dtype))
 
 
@@ -66,7 +66,7 @@ def _gradient(ctx: Any) -> Tensor:
     return precise_matmul(U, inside) if A.shape[-2] >= A.shape[-1] else precise_matmul(inside, U)
 
 
-class _NuclearNorm(Function):
+class _NuclearNorm(Batched):
     @staticmethod
     def forward(A: Tensor, sigma: Tensor, W: Tensor, vectors: Tensor, driver: str | None) -> Any:
         return sigma.sum(-1)
@@ -82,9 +82,10 @@ class _NuclearNorm(Function):
         with full_precision(g):
             return g[..., None, None] * _gradient(ctx), None, None, None, None
 
-
-class _NuclearNormTransforms(_NuclearNorm, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         with full_precision(dA):
             return (_gradient(ctx).conj() * dA).real.sum((-2, -1))
+
+
+_nuclear_norm_op = Differentiable(_NuclearNorm)

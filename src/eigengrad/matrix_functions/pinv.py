@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .. import solvers
-from .._arguments import require_non_negative
 from .._inputs import check_matrix, full_precision, widen
+from ..arguments import require_non_negative
 from .hermitian import require_hermitian
 
 __all__ = ["pinv"]

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from .._inputs import check_matrix, full_precision, widen
-from .._matmul import precise_matmul
 from .._saved import save, saved
-from .._transforms import Batched, no_gradient, run
+from .._transforms import Batched, Differentiable, no_gradient
+from ..matmul import precise_matmul
 from ..svd import decompose
 
 __all__ = ["Polar", "polar"]
@@ -91,7 +90,7 @@ def polar_factor(
     if special and A.shape[-1] > 0:
         P, sigma = _with_determinant_one(P, sigma, Qh)
     floor = sigma[..., :1].abs() * (tall.shape[-2] * torch.finfo(sigma.dtype).eps if rtol is None else rtol)
-    U: Tensor = run(_Polar, _PolarTransforms, tall, P, Qh, *_reciprocals(sigma, floor))
+    U: Tensor = _polar_op(tall, P, Qh, *_reciprocals(sigma, floor))
     return U.mH.resolve_conj() if wide else U
 
 
@@ -116,7 +115,7 @@ def _reciprocals(sigma: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
     return pairs, torch.where(sigma > 0, 1.0 / sigma, zero)
 
 
-class _Polar(Function):
+class _Polar(Batched):
     """U = P Qᴴ for tall A = P diag(σ) Qᴴ = U H, given 1/(σ_i + σ_j) and 1/σ_j.
 
     For an incoming G, with Y the skew-Hermitian solution of H Y + Y H = Uᴴ G − Gᴴ U: gA = U Y + (I − U Uᴴ) G H⁻¹.
@@ -138,12 +137,13 @@ class _Polar(Function):
         A, U, Qh, pairs, singles = saved(ctx)
         return _derivative(A, U, Qh, pairs, singles, G), None, None, None, None
 
-
-class _PolarTransforms(_Polar, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         A, U, Qh, pairs, singles = saved(ctx)
         return _derivative(A, U, Qh, pairs, singles, dA)
+
+
+_polar_op = Differentiable(_Polar)
 
 
 def _derivative(A: Tensor, U: Tensor, Qh: Tensor, pairs: Tensor, singles: Tensor, E: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def _derivative(A: Tensor, U: Tensor, Qh: Tensor, pairs: Tensor, singles: Tensor
     inside = precise_matmul(U.mH, E)
     result = precise_matmul(U, _skew_solution(H, inside, Qh, pairs))
     if U.shape[-2] > U.shape[-1]:
-        inverse = run(_Inverse, _InverseTransforms, H, Qh, singles)
+        inverse = _inverse_op(H, Qh, singles)
         result = result + precise_matmul(E - precise_matmul(U, inside), inverse)
     return result
 
@@ -166,11 +166,11 @@ def _skew_solution(H: Tensor, C: Tensor, Qh: Tensor, pairs: Tensor) -> Tensor:
     H = Q diag(σ) Qᴴ, and ``pairs`` is 1/(σ_i + σ_j). Where that is zero, H determines nothing, and X has no such
     component.
     """
-    X: Tensor = run(_SkewSolution, _SkewSolutionTransforms, H, C, Qh, pairs)
+    X: Tensor = _skew_solution_op(H, C, Qh, pairs)
     return X
 
 
-class _SkewSolution(Function):
+class _SkewSolution(Batched):
     """The solution is self-adjoint as a function of C, and its derivatives are solutions of the same equation.
 
     So all that is ever divided by σ_i + σ_j is skew-Hermitian, with a diagonal that is exactly zero if it is real:
@@ -197,8 +197,6 @@ class _SkewSolution(Function):
         product = precise_matmul(X, gC)
         return (product + product.mH) * 0.5, gC, None, None
 
-
-class _SkewSolutionTransforms(_SkewSolution, Batched):
     @staticmethod
     def jvp(ctx: Any, dH: Tensor | None, dC: Tensor | None, *_: None) -> Any:
         H, X, Qh, pairs = saved(ctx)
@@ -206,7 +204,10 @@ class _SkewSolutionTransforms(_SkewSolution, Batched):
         return _skew_solution(H, right if dH is None else right - precise_matmul(dH, X), Qh, pairs)
 
 
-class _Inverse(Function):
+_skew_solution_op = Differentiable(_SkewSolution)
+
+
+class _Inverse(Batched):
     """H⁻¹ for Hermitian H = Q diag(σ) Qᴴ, given 1/σ, without what is zero there."""
 
     @staticmethod
@@ -224,9 +225,10 @@ class _Inverse(Function):
         (inverse,) = saved(ctx)
         return -precise_matmul(precise_matmul(inverse, G), inverse), None, None
 
-
-class _InverseTransforms(_Inverse, Batched):
     @staticmethod
     def jvp(ctx: Any, dH: Tensor, *_: None) -> Any:
         (inverse,) = saved(ctx)
         return -precise_matmul(precise_matmul(inverse, dH), inverse)
+
+
+_inverse_op = Differentiable(_Inverse)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .._arguments import require_number
+from ..arguments import require_number
 from ..gradients import GradientRule
 from .divided_differences import SmoothFunction, where_tied
 from .log import log_ratio

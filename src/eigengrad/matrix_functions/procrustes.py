@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .. import solvers
 from .._inputs import check_matrix, full_precision, widen
-from .._matmul import precise_matmul
+from ..matmul import precise_matmul
 from .polar import check_special, polar_factor
 
 __all__ = ["procrustes"]

@@ -9,8 +9,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .._arguments import require_integer
 from .._inputs import check_matrix, full_precision, widen
+from ..arguments import require_integer
 from ..eigh import decompose
 from ..gradients.spectrum import round_off
 from .cut import Step, distances

@@ -18,30 +18,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from .. import kernels
-from .._arguments import require_non_negative
-from .._inputs import (
-    add_to_diagonal,
-    check_matrix,
-    forward_mode,
-    full_precision,
-    is_concrete,
-    is_constant,
-    matmul,
-    transforming,
-    widen,
-)
-from .._matmul import precise_matmul
+from .._execution import can_read, forward_mode, functorch_active, is_constant
+from .._inputs import add_to_diagonal, check_matrix, full_precision, matmul, widen
 from .._saved import save, saved
-from .._transforms import Batched, run
+from .._transforms import Batched, Differentiable
+from ..arguments import require_non_negative
 from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
 from ..gradients.spectrum import round_off
 from ..kernels import gpu
 from ..kernels.vjp import function_vjp
+from ..matmul import precise_matmul
 from .divided_differences import ScalarFunction
 from .hermitian import require_hermitian
 
@@ -120,16 +110,16 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
         return L.clamp(min=eps)
     if f.domain == "real" or L.numel() == 0:
         return L
-    inside_transform = transforming() and not torch.compiler.is_compiling() and L.is_cpu
+    inside_transform = functorch_active() and not torch.compiler.is_compiling() and L.is_cpu
     if f.domain == "non-zero":
         if inside_transform:
             _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-        elif L.is_cpu and is_concrete(L):
+        elif L.is_cpu and can_read(L):
             _is_inside(L, name, f.domain)
         return L
     if inside_transform:
         _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-    elif not L.is_cpu or not is_concrete(L):  # nobody can raise an error here: NaN is as loud as it gets
+    elif not L.is_cpu or not can_read(L):  # nobody can raise an error here: NaN is as loud as it gets
         return torch.where(L.detach() < -round_off(L.detach()), torch.nan, L.clamp(min=0))
     elif _is_inside(L, name, f.domain):
         return L
@@ -172,7 +162,7 @@ def spectral(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     """V f(λ) Vᴴ as a function of A."""
     if is_constant(A):
         return _Spectral.forward(A, L, V, f)
-    S: Tensor = run(_Spectral, _SpectralTransforms, A, L, V, f)
+    S: Tensor = _spectral_op(A, L, V, f)
     return S
 
 
@@ -185,9 +175,9 @@ def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -
     if f.kernel is not None and gpu.usable(V, L, E):
         return gpu.function_vjp(f.kernel, L, V, E, lambda: _directional((E + E.mH) * 0.5, L, V, f))
     E = (E + E.mH) * 0.5
-    if not torch.is_grad_enabled() and not forward_mode() and is_concrete(E):
+    if not torch.is_grad_enabled() and not forward_mode() and can_read(E):
         return _directional(E, L, V, f)
-    found: Tensor = run(_Directional, _DirectionalTransforms, A, E, L, V, f)
+    found: Tensor = _directional_op(A, E, L, V, f)
     return found
 
 
@@ -198,7 +188,7 @@ def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFun
     """
     if isinstance(f, ClosedForm):
         return f.bilinear(A, E, P, L, V)
-    B: Tensor = run(_Bilinear, _BilinearTransforms, A, E, P, L, V, f)
+    B: Tensor = _bilinear_op(A, E, P, L, V, f)
     return B
 
 
@@ -208,7 +198,7 @@ def _directional(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     return matmul(matmul(V, weighed), Vh)
 
 
-class _Spectral(Function):
+class _Spectral(Batched):
     @staticmethod
     def forward(A: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
         return matmul(V * f.value(L).unsqueeze(-2), V.mH)
@@ -226,8 +216,6 @@ class _Spectral(Function):
         with full_precision(V):
             return directional(A, G, L, V, ctx.f), None, None, None
 
-
-class _SpectralTransforms(_Spectral, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
         A, L, V = saved(ctx)
@@ -235,7 +223,10 @@ class _SpectralTransforms(_Spectral, Batched):
             return directional(A, dA, L, V, ctx.f)
 
 
-class _Directional(Function):
+_spectral_op = Differentiable(_Spectral)
+
+
+class _Directional(Batched):
     @staticmethod
     def forward(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
         return _directional(E, L, V, f)
@@ -254,8 +245,6 @@ class _Directional(Function):
             gA = bilinear(A, H, E.mH, L, V, ctx.f)
             return (gA + gA.mH) * 0.5, directional(A, H, L, V, ctx.f), None, None, None
 
-
-class _DirectionalTransforms(_Directional, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor | None, dE: Tensor | None, *_: None) -> Any:
         A, E, L, V = saved(ctx)
@@ -268,7 +257,10 @@ class _DirectionalTransforms(_Directional, Batched):
             return result
 
 
-class _Bilinear(Function):
+_directional_op = Differentiable(_Directional)
+
+
+class _Bilinear(Batched):
     @staticmethod
     def forward(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
         x, y, z = L[..., :, None, None], L[..., None, :, None], L[..., None, None, :]
@@ -289,8 +281,9 @@ class _Bilinear(Function):
             "a second derivative: use torch.func.jvp of torch.func.grad instead.)"
         )
 
-
-class _BilinearTransforms(_Bilinear, Batched):
     @staticmethod
     def jvp(ctx: Any, *_: Tensor) -> Any:
         return _Bilinear.backward(ctx)
+
+
+_bilinear_op = Differentiable(_Bilinear)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.autograd import Function
 
 from .._inputs import check_matrix, full_precision, widen
-from .._matmul import precise_matmul
 from .._saved import save, saved
-from .._transforms import Batched, run
+from .._transforms import Batched, Differentiable
+from ..matmul import precise_matmul
 
 __all__ = ["covariance", "second_moment"]
 
@@ -42,11 +41,11 @@ def covariance(points: Tensor) -> tuple[Tensor, Tensor]:
 
 def second_moment(X: Tensor, count: int) -> Tensor:
     """X Xᴴ/count, (..., d, m) to (..., d, d)."""
-    moment: Tensor = run(_Moment, _MomentTransforms, X, count)
+    moment: Tensor = _moment_op(X, count)
     return moment
 
 
-class _Moment(Function):
+class _Moment(Batched):
     """Its own function, because the gradient (G + Gᴴ) X/count is one product where two factors would take two."""
 
     @staticmethod
@@ -67,11 +66,12 @@ class _Moment(Function):
             G = G + G.mH
             return precise_matmul(G if ctx.count == 1 else G / ctx.count, X), None
 
-
-class _MomentTransforms(_Moment, Batched):
     @staticmethod
     def jvp(ctx: Any, dX: Tensor, _: None) -> Any:
         (X,) = saved(ctx)
         with full_precision(X):
             half = precise_matmul(dX, X.mH) / ctx.count
             return half + half.mH
+
+
+_moment_op = Differentiable(_Moment)

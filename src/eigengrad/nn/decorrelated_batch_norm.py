@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._arguments import require_integer
+from ..arguments import require_integer
 from ..gradients import GradientRule
 from .whitening import default_gradient, whitening_matrix
 from .whitening_norm import WhiteningNorm

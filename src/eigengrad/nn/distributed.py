@@ -10,14 +10,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from .._transforms import while_tracing
+from .._compat import as_trace_constant
 
 __all__ = ["all_reduce_sum", "merge_moments", "warn_if_unsynchronised"]
 
 _warned = False
 
 
-@while_tracing
+@as_trace_constant
 def warn_if_unsynchronised() -> None:
     """Warn, once in a process, that others train beside this one and a layer does not share its statistics with them.
 

@@ -6,29 +6,27 @@ S = S(M) is the whitening matrix. The backward pass needs two products with the 
     G = Σ dy (x − μ)ᵀ,   dβ = Σ dy,   dγ = diag(G Sᵀ),   gM from diag(γ) G through S(M)
     dx = Aᵀ (dy − dβ/m) + (2/m) gM (x − μ)
 
-so all that is kept is x and matrices of size d × d. Where a second derivative, forward mode, a transform or the
-compiler is at work, the same is composed from differentiable operations instead.
+so all that is kept is x and matrices of size d × d. Where more than a first derivative is asked for, the same is
+composed of differentiable operations (:mod:`.fused`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from .._inputs import forward_mode, full_precision, is_concrete, transforming, widen
-from .._matmul import precise_matmul
-from .._saved import save, saved
-from .._transforms import bare_apply, differentiable_gradients
+from .._execution import functorch_active
+from .._inputs import full_precision, widen
+from .._saved import save
 from ..eigh import decompose
-from ..kernels import KernelsUnavailableError
+from ..matmul import precise_matmul
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
+from .fused import FusedFunction
 from .inner_graph import inner_graph
 from .layout import channels_fast, dense, in_layout_of, with_dense_gradient, with_strides
 from .passes import passes_over
@@ -65,20 +63,14 @@ def group_whiten(
         root_eps: ε, if ``whitening`` is matrix_inv_sqrt(M, eps=ε), for which there are kernels; None if it is not.
     """
     with full_precision(x):
-        if not is_concrete(x, weight, bias) or forward_mode() or torch.is_inference_mode_enabled():
-            return _composed(x, weight, bias, groups, whitening, process_group)
-        statistics: list[Any] = []  # constants, which need not come out of the function as its results
-        arguments = (dense(x), weight, bias, groups, whitening, process_group, root_eps, statistics)
-        try:
-            return Whitened(bare_apply(_GroupWhiten)(*arguments), *statistics)
-        except KernelsUnavailableError:
-            return _composed(x, weight, bias, groups, whitening, process_group)
+        arguments = dense(x), weight, bias, groups, whitening, process_group, root_eps
+        return Whitened(*_GroupWhiten.run(arguments, (x, weight, bias)))
 
 
 def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
     """A x + c in each group, differentiable: x (N, C, *spatial), A (groups, d, d), c (C,)."""
     groups, d, _ = A.shape
-    if not transforming() and channels_fast(x):
+    if not functorch_active() and channels_fast(x):
         rows = x.movedim(1, -1).reshape(x.numel() // (groups * d), groups, d)
         y = precise_matmul(A, rows.permute(1, 2, 0).to(A.dtype)).permute(2, 0, 1)
         y = y.reshape(x.movedim(1, -1).shape).contiguous().movedim(-1, 1)
@@ -89,33 +81,34 @@ def affine_map(x: Tensor, A: Tensor, c: Tensor) -> Tensor:
     return (y + c.view(-1, *[1] * (x.ndim - 2))).to(x.dtype)
 
 
-def _composed(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    groups: int,
-    whitening: Callable[[Tensor], Tensor],
-    process_group: Any,
-) -> Whitened:
-    channels = x.shape[1]
-    count = x.shape[0] * math.prod(x.shape[2:])
-    points = widen(with_dense_gradient(x)).transpose(0, 1).reshape(groups, channels // groups, count)
-    mean, cov = covariance(points)
-    if process_group is not None:
-        mean, cov, count = merge_moments(mean, cov, count, process_group)
-    y = precise_matmul(whitening(cov), points - mean)
-    y = y.reshape(channels, points.shape[-1])
-    if weight is not None:
-        y = y * weight.unsqueeze(-1)
-    if bias is not None:
-        y = y + bias.unsqueeze(-1)
-    y = y.reshape(channels, x.shape[0], *x.shape[2:]).transpose(0, 1)
-    return Whitened(in_layout_of(y.to(x.dtype), x), mean.detach().flatten(), cov.detach(), count)
-
-
-class _GroupWhiten(Function):
+class _GroupWhiten(FusedFunction):
     @staticmethod
-    def forward(
+    def composed(
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        groups: int,
+        whitening: Callable[[Tensor], Tensor],
+        process_group: Any,
+        root_eps: float | None,
+    ) -> tuple[Tensor, Tensor, Tensor, int]:
+        channels = x.shape[1]
+        count = x.shape[0] * math.prod(x.shape[2:])
+        points = widen(with_dense_gradient(x)).transpose(0, 1).reshape(groups, channels // groups, count)
+        mean, cov = covariance(points)
+        if process_group is not None:
+            mean, cov, count = merge_moments(mean, cov, count, process_group)
+        y = precise_matmul(whitening(cov), points - mean)
+        y = y.reshape(channels, points.shape[-1])
+        if weight is not None:
+            y = y * weight.unsqueeze(-1)
+        if bias is not None:
+            y = y + bias.unsqueeze(-1)
+        y = y.reshape(channels, x.shape[0], *x.shape[2:]).transpose(0, 1)
+        return in_layout_of(y.to(x.dtype), x), mean.detach().flatten(), cov.detach(), count
+
+    @staticmethod
+    def fused_forward(
         ctx: Any,
         x: Tensor,
         weight: Tensor | None,
@@ -124,8 +117,7 @@ class _GroupWhiten(Function):
         whitening: Callable[[Tensor], Tensor],
         process_group: Any,
         root_eps: float | None,
-        statistics: list[Any],
-    ) -> Any:
+    ) -> tuple[Tensor, Tensor, Tensor, int]:
         points = widen(x)
         passes = passes_over(points, groups)
         mean, rounded, cov = passes.statistics(points)
@@ -136,7 +128,7 @@ class _GroupWhiten(Function):
             column, common, count = merge_moments(column.double(), cov.double(), count, process_group)
             mean, cov = column.flatten().to(mean.dtype), common.to(cov.dtype)
             rounded = mean.to(cov.dtype)
-        if root_eps is not None and passes.knows_roots:
+        if root_eps is not None:
             ctx.L, ctx.V = decompose("whitening, covariance of the features", cov, None, None)
             ctx.S, output = passes.whiten_by_root(points, ctx.L, ctx.V, root_eps, weight, bias, mean)
         elif any(ctx.needs_input_grad):  # the small graph from covariance to S, for the backward pass to walk
@@ -149,21 +141,27 @@ class _GroupWhiten(Function):
         save(ctx, x, weight, bias, mean)
         ctx.passes, ctx.count, ctx.groups, ctx.stride = passes, count, groups, x.stride()
         ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
-        ctx.set_materialize_grads(False)
-        statistics += rounded, cov, count
-        return _of_type(output, x)
+        return _of_type(output, x), rounded, cov, count
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor | None) -> Any:
-        x, weight, bias, mean = saved(ctx)
-        nothing = (None, None, None, None, None)
-        if gy is None:
-            return (None, None, None, *nothing)
-        with full_precision(x):
-            if not (torch.is_grad_enabled() or forward_mode()) and is_concrete(gy, x, weight, mean):
-                with contextlib.suppress(KernelsUnavailableError):
-                    return (*_gradients(ctx, with_strides(x, ctx.stride), weight, bias, mean, gy), *nothing)
-            return (*_recomposed(ctx, x, weight, bias, gy), *nothing)
+    def leading(ctx: Any, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tensors[:3], (ctx.groups, ctx.whitening, ctx.process_group, ctx.root_eps)
+
+    @staticmethod
+    def fused_gradients(ctx: Any, tensors: tuple[Any, ...], gy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, mean = tensors
+        points, dy = widen(with_strides(x, ctx.stride)), widen(gy).resolve_neg()
+        dx: Tensor | None
+        if ctx.root_eps is not None and ctx.needs_input_grad[0] and ctx.process_group is None:
+            found = ctx.passes.gradient_by_root(dy, points, ctx.S, ctx.L, ctx.V, ctx.root_eps, weight, mean)
+            dx, g_weight, g_bias = found
+        else:
+            dx, g_weight, g_bias = _step_by_step(ctx, points, dy, weight, mean)
+        return (
+            None if dx is None else _of_type(dx, x),
+            None if weight is None else _of_type(g_weight, weight),
+            None if bias is None else _of_type(g_bias, bias),
+        )
 
 
 def _of_type(a: Tensor, b: Tensor) -> Tensor:
@@ -171,27 +169,10 @@ def _of_type(a: Tensor, b: Tensor) -> Tensor:
     return a if a.dtype is b.dtype else a.to(b.dtype)
 
 
-def _gradients(
-    ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, gy: Tensor
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    points, dy = widen(x), widen(gy).resolve_neg()
-    dx: Tensor | None
-    if hasattr(ctx, "V") and ctx.needs_input_grad[0] and ctx.process_group is None:
-        found = ctx.passes.gradient_by_root(dy, points, ctx.S, ctx.L, ctx.V, ctx.root_eps, weight, mean)
-        dx, g_weight, g_bias = found
-    else:
-        dx, g_weight, g_bias = _step_by_step(ctx, points, dy, weight, mean)
-    return (
-        None if dx is None else _of_type(dx, x),
-        None if weight is None else _of_type(g_weight, weight),
-        None if bias is None else _of_type(g_bias, bias),
-    )
-
-
 def _step_by_step(
     ctx: Any, points: Tensor, dy: Tensor, weight: Tensor | None, mean: Tensor
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The same for any S(M), and where other processes have points too."""
+    """The gradients of x, γ and β for any S(M), and where other processes have points too."""
     S, passes = ctx.S.detach(), ctx.passes
     G, g_bias, g_weight = passes.sums(dy, points, S, mean)
     if not ctx.needs_input_grad[0]:
@@ -199,21 +180,10 @@ def _step_by_step(
     sums = g_bias
     if ctx.process_group is not None:  # M and μ belong to all processes, γ and β to this one's loss
         G, sums = (all_reduce_sum(t.double(), ctx.process_group).to(t.dtype) for t in (G, sums))
-    if hasattr(ctx, "V"):
+    if ctx.root_eps is not None:
         gM = passes.inverse_root_gradient(G, weight, ctx.L, ctx.V, ctx.root_eps)
     else:
         gS = G if weight is None else weight.view(ctx.groups, -1, 1) * G
         (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
     dx = passes.gradient(dy, points, S, gM, weight, sums, mean, max(ctx.count, 1))
     return dx, g_weight, g_bias
-
-
-def _recomposed(
-    ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, gy: Tensor
-) -> tuple[Tensor | None, ...]:
-    """The gradients as differentiable functions of x, γ and gy."""
-
-    def compose(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        return _composed(x, weight, bias, ctx.groups, ctx.whitening, ctx.process_group).output
-
-    return differentiable_gradients(compose, (x, weight, bias), ctx.needs_input_grad[:3], gy)

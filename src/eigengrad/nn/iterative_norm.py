@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._arguments import require_integer
+from ..arguments import require_integer
 from ..matrix_functions import newton_schulz_inv_sqrt
 from .whitening_norm import WhiteningNorm
 

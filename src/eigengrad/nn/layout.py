@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .._inputs import transforming
+from .._execution import functorch_active
 
 __all__ = [
     "Layout",
@@ -101,7 +101,7 @@ def dense(x: Tensor) -> Tensor:
 
 def in_layout_of(y: Tensor, x: Tensor) -> Tensor:
     """``y``, a map of the shape of ``x``, contiguous as ``x`` is: its channels next to each other, or not."""
-    if transforming():  # where only one layout can be asked for
+    if functorch_active():  # where only one layout can be asked for
         return y.contiguous()
     return y.contiguous(memory_format=memory_format(x) if channels_fast(x) else torch.contiguous_format)
 
@@ -112,7 +112,7 @@ def no_view(y: Tensor) -> Tensor:
     With symbolic sizes, Inductor of torch 2.13 cannot tell the order of the strides of a map that is a view and that a
     convolution comes after. It takes a copy to the same layout away, but not one there and back, which cost nothing.
     """
-    if not torch.compiler.is_compiling() or transforming():
+    if not torch.compiler.is_compiling() or functorch_active():
         return y
     return y.movedim(-3, -1).contiguous().movedim(-1, -3).contiguous()
 
@@ -123,7 +123,7 @@ def with_dense_gradient(x: Tensor) -> Tensor:
     Elsewhere it may come as it likes. With symbolic sizes, torch 2.13 cannot tell the order of the strides of a
     gradient (N, C, *spatial) that lies as (C, N, *spatial), and the backward pass of a convolution asks for it.
     """
-    if not torch.compiler.is_compiling() or transforming():
+    if not torch.compiler.is_compiling() or functorch_active():
         return x
     same: Tensor = _DenseGradient.apply(x, channels_fast(x))  # type: ignore[no-untyped-call]
     return same

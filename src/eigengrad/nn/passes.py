@@ -5,24 +5,67 @@
     sums         G = Σ dy (x − μ)ᵀ, Σ dy, and diag(G Sᵀ)
     gradient     dx = Aᵀ (dy − Σdy/m) + (gM + gMᵀ)/m (x − μ), with A = diag(γ) S
 
-Once in products of BLAS, which run anywhere, and once in compiled kernels, each of which reads its maps once.
+Once in products of BLAS, which run anywhere, and once in compiled kernels, each of which reads its maps once. For the
+inverse square root S = (M + εI)^(−½) each has the algebra between the passes as well.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .. import kernels
-from ..kernels.feature_maps.passes import KernelPasses, kernel_passes
+from .._inputs import matmul
+from ..kernels.feature_maps.passes import kernel_passes
+from ..matrix_functions.inv_sqrt import InvSqrt
 from .layout import Layout, channels_fast, memory_format
 
-__all__ = ["BlasPasses", "KernelPasses", "passes_over"]
+__all__ = ["BlasPasses", "Passes", "passes_over"]
 
 
-def passes_over(x: Tensor, groups: int) -> BlasPasses | KernelPasses:
+class Passes(Protocol):
+    """Passes over maps (N, C, *spatial) of one shape and type, C channels in groups of d, m points."""
+
+    def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean (C,), the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
+
+    def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
+        """The output, in the layout of ``x``."""
+
+    def whiten_by_root(
+        self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
+
+    def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """G (groups, d, d), Σ dy (C,) and diag(G Sᵀ) (C,)."""
+
+    def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
+        """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
+
+    def gradient(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        S: Tensor,
+        gM: Tensor,
+        weight: Tensor | None,
+        sums: Tensor,
+        mean: Tensor,
+        m: int,
+        shift: Tensor | None = None,
+    ) -> Tensor:
+        """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
+
+    def gradient_by_root(
+        self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
+
+
+def passes_over(x: Tensor, groups: int) -> Passes:
     """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
     found = kernel_passes(x.shape, x.dtype, channels_fast(x), groups) if kernels.usable(x) and x.numel() > 0 else None
     return BlasPasses(x, groups) if found is None else found
@@ -35,7 +78,6 @@ class BlasPasses:
     digits as (μ/σ)² has.
     """
 
-    knows_roots: Literal[False] = False
     _FAR = 64.0
 
     def __init__(self, x: Tensor, groups: int) -> None:
@@ -69,6 +111,13 @@ class BlasPasses:
         y = torch.empty_like(x)
         self.layout.affine(A, offset, self._centred(x, mean), out=y)
         return y
+
+    def whiten_by_root(
+        self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
+        S = matmul(V * InvSqrt().value((L + eps).clamp(min=eps)).unsqueeze(-2), V.mT)
+        return S, self.whiten(x, S, weight, bias, mean)
 
     def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(groups, d, d), (C,) and (C,)."""
@@ -104,6 +153,21 @@ class BlasPasses:
         self.layout.affine(At, offset.flatten(), dy, out=dx)
         self.layout.matrices(dx).baddbmm_(self.layout.operator(B), self.layout.matrices(self._centred(x, mean)))
         return dx
+
+    def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
+        """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
+        gS, values = G if weight is None else weight.view(self.column) * G, (L + eps).clamp(min=eps)
+        E = matmul(matmul(V.mT, (gS + gS.mT) * 0.5), V)
+        return matmul(matmul(V, InvSqrt().weigh(values.unsqueeze(-1), values.unsqueeze(-2), E)), V.mT)
+
+    def gradient_by_root(
+        self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of ``x``, in its layout, of γ and of β."""
+        G, sums, slopes = self.sums(dy, x, S, mean)
+        gM = self.inverse_root_gradient(G, weight, L, V, eps)
+        count = max(x.numel() // max(x.shape[1], 1), 1)
+        return self.gradient(dy, x, S, gM, weight, sums, mean, count), slopes, sums
 
     def _centred(self, x: Tensor, mean: Tensor) -> Tensor:
         return x - mean.view(1, -1, *[1] * (x.ndim - 2)) if self.far else x

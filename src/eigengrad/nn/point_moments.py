@@ -10,25 +10,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from .._inputs import forward_mode, full_precision, is_concrete
-from .._matmul import precise_matmul
+from .._execution import can_read, forward_mode
+from .._inputs import full_precision
 from .._saved import save, saved
-from .._transforms import Batched, run
+from .._transforms import Batched, Differentiable
+from ..matmul import precise_matmul
 
 __all__ = ["affine", "statistics"]
 
 
 def statistics(x: Tensor, pooled: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Centred points (N, g, d, M), their mean (N, g, d, 1) and covariance (N, g, d, d); N is 1 if ``pooled``."""
-    centred, mean, covariance = run(_Statistics, _StatisticsTransforms, x, pooled)
+    centred, mean, covariance = _statistics_op(x, pooled)
     return centred, mean, covariance
 
 
 def affine(T: Tensor, t: Tensor, x: Tensor) -> Tensor:
     """T x + t for (N, g, d, d), (N, g, d, 1) and (N, g, d, M)."""
-    y: Tensor = run(_Affine, _AffineTransforms, T, t, x)
+    y: Tensor = _affine_op(T, t, x)
     return y
 
 
@@ -42,7 +42,7 @@ def _pool(moment: Tensor, pooled: bool) -> Tensor:
     return moment.sum(-4, keepdim=True) if pooled else moment
 
 
-class _Statistics(Function):
+class _Statistics(Batched):
     """The points are centred before the product, so nothing cancels when the mean is far from zero.
 
     Centred points c get the gradient B c with B = (gΣ + gΣᵀ)/m from the covariance. It has mean zero by itself.
@@ -76,15 +76,13 @@ class _Statistics(Function):
         B, b = B.expand(*centred.shape[:-1], -1), b.expand(*centred.shape[:-1], 1)
         if g is None:
             return affine(B, b, centred), None
-        if torch.is_grad_enabled() or forward_mode() or not is_concrete(g) or not g.is_contiguous():
+        if torch.is_grad_enabled() or forward_mode() or not can_read(g) or not g.is_contiguous():
             return g + affine(B, b, centred), None
         # A plain backward pass: g comes from the product in whiten_color and is nobody else's, so it can be added to.
         with full_precision(g):
             g.flatten(0, -3).baddbmm_(B.flatten(0, -3), centred.flatten(0, -3))
             return g.add_(b), None
 
-
-class _StatisticsTransforms(_Statistics, Batched):
     @staticmethod
     def jvp(ctx: Any, dx: Tensor, _: None) -> Any:
         (centred,) = saved(ctx)
@@ -94,7 +92,10 @@ class _StatisticsTransforms(_Statistics, Batched):
         return dx - d_mean, d_mean, half + half.mT
 
 
-class _Affine(Function):
+_statistics_op = Differentiable(_Statistics)
+
+
+class _Affine(Batched):
     @staticmethod
     def forward(T: Tensor, t: Tensor, x: Tensor) -> Any:
         with full_precision(x):
@@ -116,8 +117,6 @@ class _Affine(Function):
             precise_matmul(T.mT, G) if needs_x else None,
         )
 
-
-class _AffineTransforms(_Affine, Batched):
     @staticmethod
     def jvp(ctx: Any, dT: Tensor | None, dt: Tensor | None, dx: Tensor | None) -> Any:
         T, x = saved(ctx)
@@ -127,3 +126,6 @@ class _AffineTransforms(_Affine, Batched):
         if dx is not None:
             dy = dy + precise_matmul(T, dx)
         return dy if dt is None else dy + dt
+
+
+_affine_op = Differentiable(_Affine)

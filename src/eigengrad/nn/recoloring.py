@@ -2,28 +2,26 @@
 
 The maps are passed over as whitening does it (:mod:`.passes`): twice in each direction for the content, once for the
 style. What is kept for the backward pass is content, style, and the way from their moments to T and t
-(:mod:`.folding`). Where a second derivative, forward mode, a transform or the compiler is at work, the same is composed
-from two differentiable functions of maps (:mod:`.point_moments`).
+(:mod:`.folding`). Where more than a first derivative is asked for (:mod:`.fused`), the same is composed of two
+differentiable functions of maps (:mod:`.point_moments`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from .._inputs import forward_mode, full_precision, is_concrete, widen
-from .._matmul import precise_matmul
-from .._saved import save, saved
-from .._transforms import bare_apply, differentiable_gradients
+from .. import kernels
+from .._inputs import widen
+from .._saved import save
 from ..errors import LinAlgError
-from ..kernels import KernelsUnavailableError
+from ..matmul import precise_matmul
 from .folding import Fold, fold_by_graph, fold_by_roots
+from .fused import FusedFunction
 from .layout import channels_fast, dense, in_layout_of, with_strides
 from .passes import passes_over
 from .point_moments import statistics
@@ -51,38 +49,14 @@ def recolor(
             where N is 1 if moments are of the batch; differentiable.
         root_eps: ε, if ``fold`` is that of :func:`.whiten_color.whiten_color` with exact gradients; None if it is not.
     """
-    if _passable(content, style, alpha, per_sample):
-        with contextlib.suppress(KernelsUnavailableError):
-            y: Tensor = bare_apply(_Recolor)(content, style, alpha, groups, per_sample, fold, root_eps)
-            return y
-    return _composed(content, style, alpha, groups, per_sample, fold)
-
-
-def _passable(content: Tensor, style: Tensor, alpha: float | Tensor, per_sample: bool) -> bool:
-    """Whether the numbers can be passed over, with no derivative but the first to record.
-
-    One α for each sample makes a T for each, and a pass over a whole batch knows one.
-    """
-    if not is_concrete(content, style) or forward_mode() or torch.is_inference_mode_enabled():
-        return False
-    several = isinstance(alpha, Tensor) and (not is_concrete(alpha) or (alpha.ndim == 1 and not per_sample))
-    return content.numel() > 0 and not several
-
-
-def _composed(
-    content: Tensor, style: Tensor, alpha: float | Tensor, groups: int, per_sample: bool, fold: Callable[..., Any]
-) -> Tensor:
-    """In differentiable operations."""
-    dtype = torch.promote_types(widen(content).dtype, widen(style).dtype)
-    x, s = (_points(map_.to(dtype), groups) for map_ in (content, style))
-    centred, x_mean, x_covariance = statistics(x, not per_sample)
-    _, s_mean, s_covariance = statistics(s, not per_sample)
-    T, t = fold(x_mean, x_covariance, s_mean, s_covariance, alpha)
-    samples, channels, *spatial = content.shape
-    y = precise_matmul(T.expand(samples, *T.shape[1:]), centred).reshape(content.shape)
-    # Last, because Inductor cannot order the symbolic strides of a view that a convolution comes after.
-    y = y + t.reshape(t.shape[0], channels, *[1] * len(spatial))
-    return in_layout_of(y.to(content.dtype), content)
+    arguments = content, style, alpha, groups, per_sample, fold, root_eps
+    # One α for each sample makes a T for each, and a pass over a whole batch knows one.
+    several = isinstance(alpha, Tensor) and alpha.ndim == 1 and not per_sample
+    if content.numel() == 0 or several:
+        y: Tensor = _Recolor.composed(*arguments)
+    else:
+        y = _Recolor.run(arguments, (content, style, alpha if isinstance(alpha, Tensor) else None))
+    return y
 
 
 def _points(x: Tensor, groups: int) -> Tensor:
@@ -139,9 +113,9 @@ def _folded(
     x: _Moments, s: _Moments, alpha: float | Tensor, fold: Callable[..., Any], root_eps: float | None, wanted: bool
 ) -> Fold:
     """Take the moments, and fold them in the quickest way there is."""
-    by_kernels = x.passes.knows_roots and s.passes.knows_roots
+    by_kernels = root_eps and kernels.usable(x.points, s.points) and s.points.numel() > 0
     several = isinstance(alpha, Tensor) and alpha.ndim > 0
-    if not by_kernels or not root_eps or several:
+    if not by_kernels or several:
         x.take()
         s.take()
         return fold_by_graph(x, s, alpha, fold, wanted)
@@ -149,14 +123,35 @@ def _folded(
     x.take(covariances[: x.matrices])
     s.take(covariances[x.matrices :])
     try:
-        return fold_by_roots(x, s, covariances, alpha, root_eps)
+        return fold_by_roots(x, s, covariances, alpha, root_eps or 0.0)
     except LinAlgError:  # which the graph meets again, and knows whether it was content or style
         return fold_by_graph(x, s, alpha, fold, wanted)
 
 
-class _Recolor(Function):
+class _Recolor(FusedFunction):
     @staticmethod
-    def forward(
+    def composed(
+        content: Tensor,
+        style: Tensor,
+        alpha: float | Tensor,
+        groups: int,
+        per_sample: bool,
+        fold: Callable[..., Any],
+        root_eps: float | None,
+    ) -> Tensor:
+        dtype = torch.promote_types(widen(content).dtype, widen(style).dtype)
+        x, s = (_points(map_.to(dtype), groups) for map_ in (content, style))
+        centred, x_mean, x_covariance = statistics(x, not per_sample)
+        _, s_mean, s_covariance = statistics(s, not per_sample)
+        T, t = fold(x_mean, x_covariance, s_mean, s_covariance, alpha)
+        samples, channels, *spatial = content.shape
+        y = precise_matmul(T.expand(samples, *T.shape[1:]), centred).reshape(content.shape)
+        # Last, because Inductor cannot order the symbolic strides of a view that a convolution comes after.
+        y = y + t.reshape(t.shape[0], channels, *[1] * len(spatial))
+        return in_layout_of(y.to(content.dtype), content)
+
+    @staticmethod
+    def fused_forward(
         ctx: Any,
         content: Tensor,
         style: Tensor,
@@ -165,7 +160,7 @@ class _Recolor(Function):
         per_sample: bool,
         fold: Callable[..., Any],
         root_eps: float | None,
-    ) -> Any:
+    ) -> Tensor:
         dtype = torch.promote_types(widen(content).dtype, widen(style).dtype)
         x, s = (_Moments(map_.detach(), dtype, groups, per_sample) for map_ in (content, style))
         wanted = any(ctx.needs_input_grad)
@@ -175,48 +170,33 @@ class _Recolor(Function):
         if wanted:
             save(ctx, content, style, *([alpha] if isinstance(alpha, Tensor) else []))
             x.points = s.points = content.new_empty(0)  # seen again by way of what is saved
-            ctx.x, ctx.s, ctx.folded, ctx.alpha = x, s, folded, alpha
-            ctx.groups, ctx.per_sample, ctx.fold = groups, per_sample, fold
+            ctx.x, ctx.s, ctx.folded, ctx.alpha = x, s, folded, None if isinstance(alpha, Tensor) else alpha
+            ctx.groups, ctx.per_sample, ctx.fold, ctx.root_eps = groups, per_sample, fold, root_eps
         return result.data  # the same memory, but no view, which nobody could write to
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> Any:
-        content, style, *alpha = saved(ctx)
-        with full_precision(content):
-            if not (torch.is_grad_enabled() or forward_mode()) and is_concrete(gy):
-                with contextlib.suppress(KernelsUnavailableError):
-                    return (*_gradients(ctx, content, style, gy), None, None, None, None)
-            found = _recomposed(ctx, content, style, alpha[0] if alpha else ctx.alpha, gy)
-            return (*found, None, None, None, None)
+    def leading(ctx: Any, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        given = tensors if ctx.alpha is None else (*tensors, ctx.alpha)
+        return given, (ctx.groups, ctx.per_sample, ctx.fold, ctx.root_eps)
 
-
-def _gradients(ctx: Any, content: Tensor, style: Tensor, gy: Tensor) -> tuple[Tensor | None, ...]:
-    x: _Moments = ctx.x
-    s: _Moments = ctx.s
-    folded: Fold = ctx.folded
-    dtype, T = folded.T.dtype, folded.T.flatten(0, 1)
-    needs_content, needs_style, _ = ctx.needs_input_grad[:3]
-    points, dy = x.view(content, dtype), x.view(gy, dtype)
-    G, sums, _ = x.passes.sums(dy, points, T, x.centre)
-    found = folded.gradients(G.view_as(folded.T), sums.view_as(folded.t))
-    g_content = g_style = None
-    if needs_content:
-        gM, shift = found.content_covariance.flatten(0, 1), found.content_mean
-        shift = None if shift is None else shift.flatten() / x.count
-        g_content = x.restore(x.passes.gradient(dy, points, T, gM, None, sums, x.centre, x.count, shift))
-    if needs_style:
-        gM, twice = found.style_covariance.flatten(0, 1), sums.new_full((s.matrices * s.d,), 2 / s.count)
-        shift = found.style_mean.flatten() / s.count
-        g_style = s.restore(s.passes.whiten(s.view(style, dtype), gM, twice, shift, s.centre))
-    return g_content, g_style, found.alpha
-
-
-def _recomposed(
-    ctx: Any, content: Tensor, style: Tensor, alpha: float | Tensor, gy: Tensor
-) -> tuple[Tensor | None, ...]:
-    """The gradients as differentiable functions of content, style, α and gy."""
-
-    def compose(content: Tensor, style: Tensor, alpha: float | Tensor) -> Tensor:
-        return _composed(content, style, alpha, ctx.groups, ctx.per_sample, ctx.fold)
-
-    return differentiable_gradients(compose, (content, style, alpha), ctx.needs_input_grad[:3], gy)
+    @staticmethod
+    def fused_gradients(ctx: Any, tensors: tuple[Any, ...], gy: Tensor) -> tuple[Tensor | None, ...]:
+        content, style = tensors[:2]
+        x: _Moments = ctx.x
+        s: _Moments = ctx.s
+        folded: Fold = ctx.folded
+        dtype, T = folded.T.dtype, folded.T.flatten(0, 1)
+        needs_content, needs_style, _ = ctx.needs_input_grad[:3]
+        points, dy = x.view(content, dtype), x.view(gy, dtype)
+        G, sums, _ = x.passes.sums(dy, points, T, x.centre)
+        found = folded.gradients(G.view_as(folded.T), sums.view_as(folded.t))
+        g_content = g_style = None
+        if needs_content:
+            gM, shift = found.content_covariance.flatten(0, 1), found.content_mean
+            shift = None if shift is None else shift.flatten() / x.count
+            g_content = x.restore(x.passes.gradient(dy, points, T, gM, None, sums, x.centre, x.count, shift))
+        if needs_style:
+            gM, twice = found.style_covariance.flatten(0, 1), sums.new_full((s.matrices * s.d,), 2 / s.count)
+            shift = found.style_mean.flatten() / s.count
+            g_style = s.restore(s.passes.whiten(s.view(style, dtype), gM, twice, shift, s.centre))
+        return g_content, g_style, found.alpha

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._arguments import require_integer, require_non_negative, require_number
 from .._inputs import REAL, add_to_diagonal, full_precision, widen
-from .._matmul import precise_matmul
 from .._transforms import is_fixed
+from ..arguments import require_integer, require_non_negative, require_number
 from ..errors import unknown_choice
 from ..gradients import Clip, GradientRule, resolve
+from ..matmul import precise_matmul
 from ..matrix_functions import newton_schulz_sqrt
 from ..matrix_functions.divided_differences import ScalarFunction
 from ..matrix_functions.inv_sqrt import InvSqrt

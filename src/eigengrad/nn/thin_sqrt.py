@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._inputs import add_to_diagonal
-from .._matmul import precise_matmul
+from ..matmul import precise_matmul
 from ..matrix_functions.divided_differences import SmoothFunction
 from ..matrix_functions.spectral import apply
 from .covariance import second_moment

@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._arguments import require_integer, require_non_negative, require_number
-from .._inputs import REAL, full_precision, is_concrete
-from .._matmul import precise_matmul
+from .._execution import can_read
+from .._inputs import REAL, full_precision
+from ..arguments import require_integer, require_non_negative, require_number
 from ..gradients import GradientRule, resolve
+from ..matmul import precise_matmul
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
@@ -214,5 +215,5 @@ def _check_alpha(name: str, alpha: float | Tensor, samples: int) -> None:
         raise TypeError(f"{name}: alpha must be a number or a floating-point tensor; got {alpha.dtype}")
     elif alpha.shape not in ((), (samples,)):
         raise ValueError(f"{name}: alpha must have shape () or ({samples},); got {tuple(alpha.shape)}")
-    elif alpha.is_cpu and is_concrete(alpha) and not bool(alpha.isfinite().all()):
+    elif alpha.is_cpu and can_read(alpha) and not bool(alpha.isfinite().all()):
         raise ValueError(f"{name}: alpha must be finite; got {alpha.tolist()}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._arguments import require_non_negative
 from .._inputs import add_to_diagonal, check_matrix, full_precision, widen
-from .._matmul import precise_matmul
+from ..arguments import require_non_negative
 from ..eigh import eigh
 from ..errors import unknown_choice
 from ..gradients import RULES, Exact, GradientRule, PowerIteration, resolve
+from ..matmul import precise_matmul
 from ..matrix_functions import matrix_inv_sqrt
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.spectral import into_domain

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
+from typing_extensions import Self
 
-from .._arguments import require_integer, require_number, require_positive
-from .._inputs import REAL, full_precision, is_concrete, unrecorded, widen
-from .._matmul import precise_matmul
+from .._compat import is_exporting, version, without_dispatch_modes
+from .._execution import can_read, not_traced
+from .._inputs import REAL, full_precision, widen
+from ..arguments import require_integer, require_number, require_positive
 from ..errors import LinAlgError
+from ..matmul import precise_matmul
 from .distributed import warn_if_unsynchronised
 from .group_whitening import affine_map, group_whiten
 
@@ -83,7 +85,7 @@ class WhiteningNorm(nn.Module):
         super().train(mode)
         if self.running_covariance is not None and not self.running_covariance.is_cpu:
             self._cached = None  # writes that torch does not count (inference mode, .data) cannot be seen there
-        if not mode and self.running_covariance is not None and is_concrete(self.running_covariance):
+        if not mode and self.running_covariance is not None and can_read(self.running_covariance):
             with contextlib.suppress(LinAlgError):  # statistics that are not finite are for the first use to refuse
                 self._running_whitening()
         return self
@@ -150,19 +152,19 @@ class WhiteningNorm(nn.Module):
         """S of the running covariance, derived once and kept until the covariance changes."""
         source = self.running_covariance
         assert source is not None
-        exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+        exporting = is_exporting() and not torch.compiler.is_dynamo_compiling()
         if exporting and self._cached is not None and self._cached.is_unchanged(self._recipe()):
             return self._cached.matrices
         if torch.compiler.is_compiling():
             return self.whitening_matrices(widen(source.detach())).detach()
-        with unrecorded():  # S is a constant
-            if not is_concrete(source):
+        with not_traced():  # S is a constant
+            if not can_read(source):
                 return self.whitening_matrices(widen(source.detach())).detach()
             if self._cached is None or not self._cached.is_of(source, self._recipe()):
                 with torch.inference_mode(False), torch.no_grad():  # what is kept must be of use outside as well
                     seen = source.detach().clone()
                     matrices = self.whitening_matrices(widen(seen))
-                self._cached = _Derived(matrices, self._recipe(), source, _version(source), seen)
+                self._cached = _Derived(matrices, self._recipe(), source, version(source), seen)
             return self._cached.matrices
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -311,8 +313,8 @@ class _Derived(NamedTuple):
 
     def is_unchanged(self, recipe: tuple[Any, ...]) -> bool:
         """Whether nobody has written to the source since. (While exporting, the module's own buffer is not real.)"""
-        with _disable_current_modes():
-            return recipe == self.recipe and self.version == _version(self.source) and self._is_seen(self.source)
+        with without_dispatch_modes():
+            return recipe == self.recipe and self.version == version(self.source) and self._is_seen(self.source)
 
     def _is_seen(self, covariance: Tensor) -> bool:
         """By value, which sees every kind of change; on another device that would wait for it.
@@ -328,11 +330,6 @@ class _Derived(NamedTuple):
         if not covariance.is_cpu:
             return covariance is self.source and self.is_unchanged(recipe)
         return recipe == self.recipe and self._is_seen(covariance)
-
-
-def _version(x: Tensor) -> int:
-    """How often a tensor was written to, as far as that is counted."""
-    return -1 if x.is_inference() else x._version
 
 
 def _grouping(owner: str, features: int, size: int | None, groups: int | None) -> tuple[int, int]:

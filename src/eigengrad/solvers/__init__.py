@@ -1,30 +1,30 @@
 """Who computes the forward decomposition: a registry of drivers, and the checks around them.
 
-A driver is a module with ``eigh(A, UPLO)`` and ``svd(A, full_matrices)`` on plain tensors. To add one, write its file
-and name it in :data:`DRIVERS`.
+A driver has ``eigh(A, UPLO)`` and ``svd(A, full_matrices)`` on plain tensors. To add one, write its file and name it in
+:data:`DRIVERS`. The driver "batched" is first of all the kernels, for whatever :func:`plan` finds one.
 """
 
 from __future__ import annotations
 
-import cmath
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .._inputs import is_concrete, real_dtype, transforming
+from .._execution import ExecutionMode, can_read, execution_mode
 from .._transforms import Batched
-from ..errors import ConvergenceError, LinAlgError, NonFiniteError, first_index, unknown_choice
+from ..errors import LinAlgError, unknown_choice
 from . import batched, lapack, triton
-from .batched import eigh_at_once, plan
+from .batched import Plan, plan
+from .fallback import decompose, name_non_finite, once_more
 
 __all__ = [
     "DRIVERS",
     "Driver",
+    "Plan",
     "eigh",
-    "eigh_at_once",
     "name_non_finite",
     "once_more",
     "plan",
@@ -32,9 +32,6 @@ __all__ = [
     "resolve",
     "svd",
 ]
-
-
-Decomposition = TypeVar("Decomposition", bound=tuple[Tensor, ...])
 
 
 class Driver(NamedTuple):
@@ -46,7 +43,7 @@ class Driver(NamedTuple):
 
 DRIVERS = {
     "lapack": Driver(lapack.eigh, lapack.svd),
-    "batched": Driver(batched.eigh, batched.svd),
+    "batched": Driver(lapack.eigh, lapack.svd),  # for what the kernels have no plan for
     "triton": Driver(triton.eigh, triton.svd),
     # Torch's own choices for svd on CUDA.
     **{name: Driver(lapack.eigh, functools.partial(lapack.svd, driver=name)) for name in ("gesvd", "gesvdj", "gesvda")},
@@ -62,22 +59,28 @@ def resolve(driver: str | None) -> str:
     return driver
 
 
-def eigh(A: Tensor, UPLO: str, driver: str, check_finite: bool | None, function: str = "eigh") -> tuple[Tensor, Tensor]:
+def eigh(
+    A: Tensor, UPLO: str, driver: str | Plan, check_finite: bool | None, function: str = "eigh"
+) -> tuple[Tensor, Tensor]:
     """Eigenvalues (ascending) and eigenvectors of Hermitian ``A``: (..., n, n) to (..., n) and (..., n, n).
 
-    ``function`` is what errors name: what the user called.
+    Args:
+        A: of a type that is computed in.
+        UPLO: the triangle that is read, "L" or "U".
+        driver: its name, or what :func:`plan` has found for ``A``.
+        check_finite: as in :func:`eigengrad.eigh`.
+        function: what errors name: what the user called.
     """
-    unchosen = driver == "batched"
-    if driver == "batched" and not batched.suits(A):
-        driver = "lapack"
-    if driver != "batched":  # the kernels see for themselves
-        require_finite(function, A, check_finite, UPLO)
-    solve = triton.eigh_measured if unchosen and not A.is_cpu else DRIVERS[driver].eigh
-    try:
-        return solve(A, UPLO)
-    except LinAlgError:
-        require_finite(function, A, True, UPLO)
-        return once_more(function, lambda M: lapack.eigh(M, UPLO), A)
+    if isinstance(driver, str):
+        if driver == "batched" and batched.is_operator(A):
+            return batched.eigh_operator(A, UPLO)
+        found = batched.plan(A) if driver == "batched" and A.is_cpu and can_read(A) else None
+        if found is None:
+            require_finite(function, A, check_finite, UPLO)
+            solve = triton.eigh_measured if driver == "batched" and not A.is_cpu else DRIVERS[driver].eigh
+            return decompose(function, A, UPLO, None, solve)
+        driver = found
+    return decompose(function, A, UPLO, driver)
 
 
 def svd(
@@ -89,7 +92,7 @@ def svd(
     try:
         return solve(A, full_matrices)
     except LinAlgError:
-        require_finite(function, A, True)
+        name_non_finite(function, A, None)
         return once_more(function, lambda M: solve(M, full_matrices), A)
 
 
@@ -97,9 +100,11 @@ def require_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | No
     """Name the first matrix with NaN or infinity. By default on the CPU only: elsewhere it costs a sync."""
     if wanted is None:
         wanted = A.is_cpu
-    if wanted and is_concrete(A):
+    if not wanted:
+        return
+    if can_read(A):
         name_non_finite(function, A, UPLO, argument)
-    elif wanted and transforming() and not torch.compiler.is_compiling():
+    elif execution_mode() is ExecutionMode.FUNCTORCH:
         _Finite.apply(A.detach(), function, UPLO, argument)  # type: ignore[no-untyped-call]
 
 
@@ -113,38 +118,3 @@ class _Finite(Batched):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
-
-
-def name_non_finite(function: str, A: Tensor, UPLO: str | None, argument: str = "A") -> None:
-    """The same for numbers that can be looked at."""
-    # One sum sees every NaN and infinity; only where it is not finite are the entries looked at, because it
-    # may have overflowed, or met a NaN in the triangle that UPLO says is never read.
-    if cmath.isfinite(A.sum().item()):
-        return
-    read = A if UPLO is None else A.tril() if UPLO == "L" else A.triu()
-    bad = ~torch.isfinite(read)
-    matrices = bad.any(-1).any(-1)
-    if matrices.any():
-        index = first_index(matrices)
-        raise NonFiniteError(function, index, int(bad[index].sum()), argument)
-
-
-def once_more(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
-    """After a failure to converge: again in float64, and if that fails too, say which matrix."""
-    wide = A.to(torch.complex128 if A.is_complex() else torch.float64)
-    try:
-        result = solve(wide)
-    except LinAlgError as error:
-        raise ConvergenceError(function, _first_failure(solve, wide)) from error
-    narrow = tuple(x.to(A.dtype if x.is_complex() else real_dtype(A.dtype)) for x in result)
-    return cast(Decomposition, narrow)
-
-
-def _first_failure(solve: Callable[[Tensor], object], A: Tensor) -> tuple[int, ...]:
-    batch = A.shape[:-2]
-    for number, matrix in enumerate(A.reshape(-1, *A.shape[-2:])):
-        try:
-            solve(matrix)
-        except LinAlgError:
-            return tuple(int(i) for i in torch.unravel_index(torch.tensor(number), batch)) if batch else ()
-    return ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -40,7 +40,6 @@ class KernelPasses:
     How the points are cut for sums depends on the shape alone, so results do not depend on the number of threads.
     """
 
-    knows_roots: Literal[True] = True
     _SPLITS = 16  # at most so many threads share a sum
     _PARTIAL_SUMS = 1 << 16  # at most so many partial sums, unless there are fewer than four splits
     _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._inputs import forward_mode, is_concrete
+from ..._execution import can_read, forward_mode
 from . import selection
 
 __all__ = ["disable_after", "eigh", "eigh_measured", "eigh_vjp", "function_vjp", "mode", "suits", "usable", "why_not"]
@@ -73,13 +73,13 @@ def suits(A: Tensor) -> bool:
         and A.dtype in _REAL
         and (A.is_cuda or A.is_xpu or (A.is_cpu and _interpreted()))
         and why_not() is None
-        and is_concrete(A)
+        and can_read(A)
     )
 
 
 def usable(V: Tensor, *others: Tensor | None) -> bool:
     """Whether a backward pass at V (..., n, n), off the CPU, is for a kernel: no derivative of it is recorded."""
-    if V.is_cpu or torch.is_grad_enabled() or forward_mode() or not suits(V) or not is_concrete(*others):
+    if V.is_cpu or torch.is_grad_enabled() or forward_mode() or not suits(V) or not can_read(*others):
         return False
     return all(X is None or (X.dtype == V.dtype and X.device == V.device) for X in others)
 

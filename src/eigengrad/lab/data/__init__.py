@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ...arguments import require_integer
 from ...errors import unknown_choice
-from ..arguments import require_integer
 from .archives import ARCHIVES, fetch
 from .cifar import cifar10, cifar100
 from .dataset import Dataset, Split

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..arguments import require_integer
+from ...arguments import require_integer
 from .augment import Augmentation
 from .pictures import Images
 

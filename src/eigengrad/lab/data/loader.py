@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..arguments import require_integer
+from ...arguments import require_integer
 from .augment import Augmentation
 from .dataset import Split
 from .pictures import Images

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from torch import nn
 
+from ...arguments import require_integer
 from ...errors import unknown_choice
-from ..arguments import require_integer
 from .alexnet import AlexNet
 from .convnet import ConvNet
 from .head import POOLINGS

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from torch import nn
 
+from ...arguments import require_integer
 from ...errors import unknown_choice
 from ...gradients import GradientRule, PowerIteration, Taylor
 from ...nn import DecorrelatedBatchNorm2d, IterativeNorm
-from ..arguments import require_integer
 
 __all__ = ["GRADIENTS", "NORMALISATIONS", "Normalisation", "normalisation"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ..arguments import require_integer
+from ...arguments import require_integer
 from ..files import make_folder, write_atomically
 from ..tensors import save_tensors
 from .codec import Chain, Family

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...arguments import require_number
 from ...errors import unknown_choice
-from ..arguments import require_number
 from .color_spaces import SPACES, ColorSpace
 from .gamut import GamutCurve
 from .images import Picture

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..arguments import require_integer, require_number, require_positive
+from ...arguments import require_integer, require_number, require_positive
 from .codec import Codec, Level
 from .gamut import GamutCurve
 from .images import Picture

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...arguments import require_integer
 from ...errors import unknown_choice
-from ..arguments import require_integer
 from ..files import make_folder
 from ..training import Result, Settings
 from .grid import Grid

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from ...arguments import require_non_negative, require_positive
 from ...errors import unknown_choice
-from ..arguments import require_non_negative, require_positive
 from ..data import DATASETS
 from ..models import MODELS
 from ..models.head import POOLINGS

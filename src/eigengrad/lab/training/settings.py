@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from ...arguments import require_integer
 from ...errors import unknown_choice
-from ..arguments import require_integer
 
 __all__ = ["PRECISIONS", "Settings"]
 

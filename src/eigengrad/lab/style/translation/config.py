@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ....arguments import require_non_negative, require_positive
 from ....errors import unknown_choice
-from ...arguments import require_non_negative, require_positive
 from ...training import Settings
 from .wct import VARIANTS
 

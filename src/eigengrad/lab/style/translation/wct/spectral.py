@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from .....eigh import eigh
 from .....gradients import GradientRule, PowerIteration
+from .....matmul import precise_matmul
 from .....matrix_functions import matrix_inv_sqrt, matrix_sqrt
 from .....nn.covariance import covariance
 from .....nn.whiten_color import transfer
@@ -67,7 +68,7 @@ class SpectralTransfer(Transfer):
             V = V * rule.kept(L.detach(), V.detach()).unsqueeze(-2)
         L = L.clamp(min=self.eps)
         power = torch.cat([L[: len(content)].rsqrt(), L[len(content) :].sqrt()])
-        matrices = V * power.unsqueeze(-2) @ V.mT
+        matrices = precise_matmul(V * power.unsqueeze(-2), V.mT)
         return matrices[: len(content)], matrices[len(content) :]
 
     def extra_repr(self) -> str:

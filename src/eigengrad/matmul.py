@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.autograd import Function
 
-from ._inputs import full_precision, is_constant
+from ._execution import is_constant
+from ._inputs import full_precision
 from ._saved import save, saved
-from ._transforms import Batched, run
+from ._transforms import Batched, Differentiable
 
 __all__ = ["precise_matmul"]
 
@@ -23,11 +23,11 @@ def precise_matmul(A: Tensor, B: Tensor) -> Tensor:
     with full_precision(A):
         if is_constant(A) and is_constant(B):
             return A @ B
-        product: Tensor = run(_Matmul, _MatmulTransforms, A, B)
+        product: Tensor = _matmul_op(A, B)
         return product
 
 
-class _Matmul(Function):
+class _Matmul(Batched):
     @staticmethod
     def forward(A: Tensor, B: Tensor) -> Any:
         return A @ B
@@ -43,8 +43,6 @@ class _Matmul(Function):
         needs_A, needs_B = ctx.needs_input_grad
         return precise_matmul(G, B.mH) if needs_A else None, precise_matmul(A.mH, G) if needs_B else None
 
-
-class _MatmulTransforms(_Matmul, Batched):
     @staticmethod
     def jvp(ctx: Any, dA: Tensor | None, dB: Tensor | None) -> Any:
         A, B = saved(ctx)
@@ -52,3 +50,6 @@ class _MatmulTransforms(_Matmul, Batched):
             return None if dB is None else precise_matmul(A, dB)
         product = precise_matmul(dA, B)
         return product if dB is None else product + precise_matmul(A, dB)
+
+
+_matmul_op = Differentiable(_Matmul)

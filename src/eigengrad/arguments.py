@@ -8,6 +8,7 @@ from typing import Any
 
 
 def require_integer(owner: str, argument: str, value: Any, *, minimum: int) -> None:
+    """Refuse what is not an integer of at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{owner}: {argument} must be an integer; got {value!r}")
     if value < minimum:
@@ -15,6 +16,7 @@ def require_integer(owner: str, argument: str, value: Any, *, minimum: int) -> N
 
 
 def require_number(owner: str, argument: str, value: Any) -> None:
+    """Refuse what is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{owner}: {argument} must be a number; got {value!r}")
     if not -math.inf < float(value) < math.inf:
@@ -22,12 +24,14 @@ def require_number(owner: str, argument: str, value: Any) -> None:
 
 
 def require_positive(owner: str, argument: str, value: Any) -> None:
+    """Refuse what is not a finite number above zero."""
     require_number(owner, argument, value)
     if value <= 0:
         raise ValueError(f"{owner}: {argument} must be positive; got {value!r}")
 
 
 def require_non_negative(owner: str, argument: str, value: Any) -> None:
+    """Refuse what is not a finite number of at least zero."""
     require_number(owner, argument, value)
     if value < 0:
         raise ValueError(f"{owner}: {argument} must not be negative; got {value!r}")
