@@ -71,7 +71,7 @@ def distances(function: str, what: str, values: Tensor, below: Tensor, floor: Te
 
 def _warn_if_tied(function: str, what: str, gap: Tensor, floor: Tensor) -> None:
     """Say that a cut goes through a tie, where the numbers can be looked at without waiting for a device."""
-    if not gap.is_cpu or gap.numel() == 0 or torch.compiler.is_compiling():
+    if gap.device.type != "cpu" or gap.numel() == 0 or torch.compiler.is_compiling():
         return
     if functorch_active():
         _Tied.apply(gap.detach(), floor.detach(), function, what)  # type: ignore[no-untyped-call]

@@ -316,13 +316,13 @@ class _Derived(NamedTuple):
 
     def _is_seen(self, covariance: Tensor) -> bool:
         """By value, which sees every kind of change; on another device that would wait for it."""
-        return not covariance.is_cpu or (
+        return covariance.device.type != "cpu" or (
             covariance.dtype == self.seen.dtype and torch.equal(self.seen, covariance.detach())
         )
 
     def is_of(self, covariance: Tensor, recipe: tuple[Any, ...]) -> bool:
         """Whether they are those of this covariance."""
-        if not covariance.is_cpu:
+        if covariance.device.type != "cpu":
             return covariance is self.source and self.is_unchanged(recipe)
         return recipe == self.recipe and self._is_seen(covariance)
 
