@@ -106,9 +106,9 @@ def _has_values(A: Tensor) -> bool:
 def is_constant(A: Tensor) -> bool:
     """Whether nobody can ask for a derivative with respect to ``A``: then there is nothing to record."""
     return not (
-        (A.requires_grad and torch.is_grad_enabled())
+        torch.compiler.is_compiling()  # first: the compiler of torch 2.6 does not know requires_grad in a backward pass
+        or (A.requires_grad and torch.is_grad_enabled())
         or forward_mode()
-        or torch.compiler.is_compiling()
         or functorch_active()
     )
 

@@ -51,7 +51,7 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def autocasting(A: Tensor) -> bool:
     """Whether autocast is on for the device of ``A``."""
-    if A.is_cpu:
+    if A.device.type == "cpu":
         return torch.is_autocast_enabled("cpu")
     device = A.device.type
     return device != "meta" and torch.is_autocast_enabled(device)

@@ -155,7 +155,7 @@ class _Eigh(Batched):
         if autocasting(V):
             with full_precision(V):
                 return _Eigh.backward(ctx, gL, gV)
-        if gV is not None and V.is_complex():
+        if gV is not None and V.dtype.is_complex:
             refusal = check_phase_invariance("eigh", V.mH @ gV, L)
             gV = gV if refusal is None else gV + refusal
         return attributed("eigh", ctx.site, ctx.rule.pullback, L, V, gL, gV), None, None, None, None, None
@@ -175,7 +175,7 @@ def _in_type_of(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> t
     if given is None:
         return L, V
     real = real_dtype(given.dtype)
-    return L.to(real), V.to(real.to_complex() if V.is_complex() else real)
+    return L.to(real), V.to(real.to_complex() if V.dtype.is_complex else real)
 
 
 def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> Tensor | None:

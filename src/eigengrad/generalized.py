@@ -87,7 +87,7 @@ def _require_positive_definite(info: Tensor) -> None:
     if functorch_active():
         if not torch.compiler.is_compiling():
             _Check.apply(info)  # type: ignore[no-untyped-call]
-    elif info.is_cpu and can_read(info):
+    elif info.device.type == "cpu" and can_read(info):
         _name_first(info)
 
 
@@ -103,7 +103,7 @@ class _Check(Batched):
 
     @staticmethod
     def forward(info: Tensor) -> Any:
-        if info.is_cpu:
+        if info.device.type == "cpu":
             _name_first(info)
         return torch.empty_like(info, dtype=torch.float32)
 

@@ -282,8 +282,8 @@ def _of_singular_values(A: Tensor, ord: float | str, dim: Sequence[int], dtype: 
         and all(-A.ndim <= d < A.ndim for d in dim)
         and dim[0] % A.ndim != dim[1] % A.ndim
         and A.numel() > 0
-        and (A.is_floating_point() or A.is_complex())
-        and (dtype is None or (dtype.is_complex == A.is_complex() and torch.promote_types(A.dtype, dtype) == dtype))
+        and (A.is_floating_point() or A.dtype.is_complex)
+        and (dtype is None or (dtype.is_complex == A.dtype.is_complex and torch.promote_types(A.dtype, dtype) == dtype))
     )
 
 

@@ -183,7 +183,7 @@ def _pullback(
     gV = torch.zeros_like(Vh.mH) if gVh is None else gVh.mH
     gU1, gV1 = gU.narrow(-1, 0, k), gV.narrow(-1, 0, k)
     XU, XV = U1.mH @ gU1, V1.mH @ gV1
-    if U.is_complex():
+    if U.dtype.is_complex:
         refusal = check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
         core = core if refusal is None else core + refusal
     common = skew_part(XU + XV, gU1.abs().amax(-2) + gV1.abs().amax(-2))

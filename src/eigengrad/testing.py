@@ -323,7 +323,7 @@ def random_cotangents(outputs: Sequence[Tensor], scale: Tensor, generator: torch
     values = 0 if len(outputs) == 2 else 1
     cotangents[values] = cotangents[values] / scale
     V, gV = (outputs[1], cotangents[1]) if len(outputs) == 2 else (outputs[0], cotangents[0])
-    if V.is_complex():
+    if V.dtype.is_complex:
         k = outputs[values].shape[-1]
         felt = torch.diagonal(V.mH @ gV, dim1=-2, dim2=-1).imag[..., :k]
         if len(outputs) == 3:

@@ -32,7 +32,7 @@ def lift(values: Tensor) -> Tensor | None:
         values: eigenvalues or singular values in ascending or descending order, (..., n), n > 0.
     """
     factor = 2.0 ** _EXPONENT[values.dtype]
-    concrete = values.is_cpu and can_read(values)
+    concrete = values.device.type == "cpu" and can_read(values)
     if concrete and (values.numel() == 0 or values.detach().abs().amin().item() >= 1 / factor):
         return None
     constant = detached(values)
@@ -50,9 +50,14 @@ def lower(gA: Tensor, factor: Tensor) -> Tensor:
     into NaN when gradients are clipped.
     """
     product = gA * factor.unsqueeze(-1)
-    limited = torch.complex(_limit(product.real), _limit(product.imag)) if gA.is_complex() else _limit(product)
+    limited = torch.complex(_limit(product.real), _limit(product.imag)) if gA.dtype.is_complex else _limit(product)
     known = torch.isfinite(gA)  # what was infinite before remains so
-    if is_attributed() and product.is_cpu and can_read(product) and (known & ~torch.isfinite(product)).any():
+    if (
+        is_attributed()
+        and product.device.type == "cpu"
+        and can_read(product)
+        and (known & ~torch.isfinite(product)).any()
+    ):
         warn_out_of_range(product.dtype)
     return torch.where(known, limited, product)
 

@@ -56,7 +56,7 @@ def account(rule: object, L: Tensor, X: Tensor, gL: Tensor | None, numerators: T
     if observers:  # who have the numbers, and do not wait for the device
         observe_pairs(L, numerators, R)
         return
-    if not is_attributed() or not L.is_cpu or L.numel() == 0 or not can_read(L, numerators, R):
+    if not is_attributed() or L.device.type != "cpu" or L.numel() == 0 or not can_read(L, numerators, R):
         return
     # R times the gap is smallest beside the diagonal: nine of ten passes end here.
     if not (R.diagonal(offset=1, dim1=-2, dim2=-1) * L.diff(dim=-1)).amin().item() <= 0.5:

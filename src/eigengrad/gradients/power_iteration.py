@@ -96,7 +96,7 @@ class PowerIteration(GradientRule):
 
     def _account(self, L: Tensor, V: Tensor, gV: Tensor, G: Tensor) -> None:
         """Compare the gradient of the eigenvectors with the exact one, for the observers and the warning."""
-        watched = not observers and is_attributed() and L.is_cpu and can_read(L, V, gV, G)
+        watched = not observers and is_attributed() and L.device.type == "cpu" and can_read(L, V, gV, G)
         if not (observers or watched) or torch.compiler.is_compiling():
             return
         with torch.no_grad():

@@ -113,7 +113,9 @@ def enable() -> None:
 
 def usable(X: Tensor, *others: Tensor | None) -> bool:
     """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
-    if torch.is_grad_enabled() or _reason is not None or X.dtype not in REAL or not X.is_cpu or forward_mode():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _reason is not None or forward_mode():
+        return False
+    if X.dtype not in REAL or not X.is_cpu:
         return False
     return can_read(X, *others)
 

@@ -78,7 +78,7 @@ def distances(function: str, what: str, values: Tensor, below: Tensor, floor: Te
 
 def _warn_if_tied(function: str, what: str, gap: Tensor, doubt: Tensor) -> None:
     """Say that a cut goes through a gap that may be a tie, where numbers can be looked at without waiting for them."""
-    if not gap.is_cpu or gap.numel() == 0 or torch.compiler.is_compiling():
+    if gap.device.type != "cpu" or gap.numel() == 0 or torch.compiler.is_compiling():
         return
     if functorch_active():
         _Tied.apply(gap.detach(), doubt.detach(), function, what)  # type: ignore[no-untyped-call]

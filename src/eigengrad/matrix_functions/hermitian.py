@@ -32,7 +32,7 @@ def require_hermitian(function: str, A: Tensor, wanted: bool | None) -> None:
         wanted: ``None`` looks on the CPU only, as the check for finite numbers does.
     """
     if wanted is None:
-        wanted = A.is_cpu
+        wanted = A.device.type == "cpu"
     if not wanted:
         return
     if can_read(A):
@@ -62,7 +62,12 @@ def _surely_hermitian(A: Tensor) -> bool:
     a positive matrix, which is that of its trace, only by a coincidence of one in 10⁵ (in float64, 10¹⁴) or so.
     """
     n = A.shape[-1]
-    if A.numel() <= _FEW or n > _LARGEST_PROBE or A.dtype not in (torch.float32, torch.float64) or not A.is_cpu:
+    if (
+        A.numel() <= _FEW
+        or n > _LARGEST_PROBE
+        or A.dtype not in (torch.float32, torch.float64)
+        or A.device.type != "cpu"
+    ):
         return torch.equal(A, A.mH)
     total, trace = _weights(n, A.dtype) @ A.detach().reshape(-1, n * n).mT
     return bool((total.abs() <= trace * (8 * torch.finfo(A.dtype).eps)).all())

@@ -133,7 +133,7 @@ def _batch_shape(P: Tensor, Q: Tensor, weights: Tensor | None) -> torch.Size:
 def _check_weights(weights: Tensor, wanted: bool | None) -> None:
     """Name the first weights that are not finite, negative or all zero, where they can be looked at."""
     solvers.require_finite("kabsch", widen(weights).unsqueeze(-1), wanted, argument="weights")
-    if not (weights.is_cpu if wanted is None else wanted) or not can_read(weights):
+    if not (weights.device.type == "cpu" if wanted is None else wanted) or not can_read(weights):
         return
     negative, empty = weights < 0, (weights == 0).all(-1)
     if negative.any():

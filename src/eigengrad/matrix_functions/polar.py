@@ -68,7 +68,7 @@ def polar(A: Tensor, *, special: bool = False, driver: str | None = None, check_
 
 def check_special(function: str, A: Tensor) -> None:
     """Refuse complex matrices, among which no rotation is the nearest one in the sense of ``special=True``."""
-    if A.is_complex():
+    if A.dtype.is_complex:
         raise TypeError(f"{function}: with special=True, A must be of a real type; got {A.dtype}")
 
 

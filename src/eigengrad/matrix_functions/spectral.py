@@ -114,12 +114,12 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
     if f.domain == "non-zero":
         if inside_transform:
             _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-        elif L.is_cpu and can_read(L):
+        elif L.device.type == "cpu" and can_read(L):
             _is_inside(L, name, f.domain)
         return L
     if inside_transform:
         _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-    elif not L.is_cpu or not can_read(L):  # nobody can raise an error here: NaN is as loud as it gets
+    elif L.device.type != "cpu" or not can_read(L):  # nobody can raise an error here: NaN is as loud as it gets
         return torch.where(L.detach() < -round_off(L.detach()), torch.nan, L.clamp(min=0))
     elif _is_inside(L, name, f.domain):
         return L

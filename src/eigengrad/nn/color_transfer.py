@@ -58,7 +58,13 @@ def _check_image(argument: str, image: Tensor, clamp: bool) -> None:
             + (" Bring the channels to the front: .movedim(-1, -3)" if last else "")
         )
     # Resizing overshoots 1 by a little; twice that is an image from 0 to 255, which clamping would turn white.
-    if clamp and image.is_cpu and can_read(image) and image.numel() and (largest := float(image.max())) > 2:
+    if (
+        clamp
+        and image.device.type == "cpu"
+        and can_read(image)
+        and image.numel()
+        and (largest := float(image.max())) > 2
+    ):
         raise ValueError(
             f"color_transfer: {argument} must have values from 0 to 1; got {largest:g}. "
             "Divide by 255, or pass clamp=False for other scales."

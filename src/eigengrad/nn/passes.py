@@ -93,7 +93,7 @@ class BlasPasses:
         count = max(x.numel() // max(x.shape[1], 1), 1)
         mean = x.sum([0, *range(2, x.ndim)]) / count
         column = mean.view(self.column)
-        if x.is_cpu:  # elsewhere the decision would wait for the device
+        if x.device.type == "cpu":  # elsewhere the decision would wait for the device
             cov = self.layout.sum_products(x, x) / count - column @ column.mT
             variance = torch.diagonal(cov, dim1=-2, dim2=-1)
             self.far = bool((column.squeeze(-1) ** 2 > self._FAR * variance).any())

@@ -215,5 +215,5 @@ def _check_alpha(name: str, alpha: float | Tensor, samples: int) -> None:
         raise TypeError(f"{name}: alpha must be a number or a floating-point tensor; got {alpha.dtype}")
     elif alpha.shape not in ((), (samples,)):
         raise ValueError(f"{name}: alpha must have shape () or ({samples},); got {tuple(alpha.shape)}")
-    elif alpha.is_cpu and can_read(alpha) and not bool(alpha.isfinite().all()):
+    elif alpha.device.type == "cpu" and can_read(alpha) and not bool(alpha.isfinite().all()):
         raise ValueError(f"{name}: alpha must be finite; got {alpha.tolist()}")

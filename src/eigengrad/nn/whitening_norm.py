@@ -321,13 +321,13 @@ class _Derived(NamedTuple):
 
         There the count of writes has to do, and what was made in inference mode has none.
         """
-        if not covariance.is_cpu:
+        if covariance.device.type != "cpu":
             return not covariance.is_inference()
         return covariance.dtype == self.seen.dtype and torch.equal(self.seen, covariance.detach())
 
     def is_of(self, covariance: Tensor, recipe: tuple[Any, ...]) -> bool:
         """Whether they are those of this covariance."""
-        if not covariance.is_cpu:
+        if covariance.device.type != "cpu":
             return covariance is self.source and self.is_unchanged(recipe)
         return recipe == self.recipe and self._is_seen(covariance)
 

@@ -74,7 +74,7 @@ def eigh(
     if isinstance(driver, str):
         if driver == "batched" and batched.is_operator(A):
             return batched.eigh_operator(A, UPLO)
-        found = batched.plan(A) if driver == "batched" and A.is_cpu and can_read(A) else None
+        found = batched.plan(A) if driver == "batched" and A.device.type == "cpu" and can_read(A) else None
         if found is None:
             require_finite(function, A, check_finite, UPLO)
             solve = triton.eigh_measured if driver == "batched" and not A.is_cpu else DRIVERS[driver].eigh
@@ -99,7 +99,7 @@ def svd(
 def require_finite(function: str, A: Tensor, wanted: bool | None, UPLO: str | None = None, argument: str = "A") -> None:
     """Name the first matrix with NaN or infinity. By default on the CPU only: elsewhere it costs a sync."""
     if wanted is None:
-        wanted = A.is_cpu
+        wanted = A.device.type == "cpu"
     if not wanted:
         return
     if can_read(A):

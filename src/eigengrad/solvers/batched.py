@@ -26,7 +26,7 @@ def is_operator(A: Tensor) -> bool:
     """Whether the compiler is to see the kernels as an operator: it compiles, and there are kernels for ``A``."""
     return (
         torch.compiler.is_compiling()
-        and A.is_cpu
+        and A.device.type == "cpu"
         and kernels.available()
         and eigensolvers.plan_exists(A.shape[-1], A.numel(), A.dtype)
     )
@@ -45,8 +45,8 @@ def _eigh_operator(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     Here are numbers to compute with, although ``torch.compiler.is_compiling`` may hold: it does for all threads while
     one of them compiles, and while the compiler folds constants.
     """
-    found = plan(A) if A.is_cpu else None  # a program may be saved and moved
-    if found is None and A.is_cpu:
+    found = plan(A) if A.device.type == "cpu" else None  # a program may be saved and moved
+    if found is None and A.device.type == "cpu":
         name_non_finite("eigh", A, UPLO)
     return decompose("eigh", A, UPLO, found)
 

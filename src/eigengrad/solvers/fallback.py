@@ -63,12 +63,12 @@ def name_non_finite(function: str, A: Tensor, UPLO: str | None, argument: str = 
 
 def once_more(function: str, solve: Callable[[Tensor], Decomposition], A: Tensor) -> Decomposition:
     """After a failure to converge: again in float64, and if that fails too, say which matrix."""
-    wide = A.to(torch.complex128 if A.is_complex() else torch.float64)
+    wide = A.to(torch.complex128 if A.dtype.is_complex else torch.float64)
     try:
         result = solve(wide)
     except LinAlgError as error:
         raise ConvergenceError(function, _first_failure(solve, wide)) from error
-    narrow = tuple(x.to(A.dtype if x.is_complex() else real_dtype(A.dtype)) for x in result)
+    narrow = tuple(x.to(A.dtype if x.dtype.is_complex else real_dtype(A.dtype)) for x in result)
     return cast(Decomposition, narrow)
 
 
