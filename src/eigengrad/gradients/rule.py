@@ -22,7 +22,7 @@ from torch import Tensor
 from .. import kernels
 from .._inputs import detached, forward_mode, matmul
 from .._transforms import no_gradient
-from ..kernels.vjp import eigh_vjp
+from ..kernels import eigh_vjp
 from .lift import lift, lower
 from .observation import account, observe_pairs, observers
 from .removed import warn_incomplete, warn_removed

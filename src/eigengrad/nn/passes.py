@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from ..kernels.feature_maps.passes import KernelPasses, kernel_passes
+from ..kernels import KernelPasses, kernel_passes
 from .layout import Layout, channels_fast, memory_format
 
 __all__ = ["BlasPasses", "KernelPasses", "passes_over"]
