@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+import ablation
 import derivatives
 import dispatch
 import eigh
@@ -21,6 +22,7 @@ SUBJECTS = {
     "pooling": pooling.run,
     "style": style.run,
     "training": training.run,
+    "ablation": ablation.run,
 }
 
 
