@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+import ablation
 import block
 import contention
 import derivatives
@@ -27,6 +28,7 @@ SUBJECTS = {
     "training": training.run,
     "contention": contention.run,
     "first_use": first_use.run,
+    "ablation": ablation.run,
 }
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import eigengrad as eg
-from eigengrad.kernels import dispatch, eigensolvers
+from eigengrad.kernels import costs, dispatch, eigensolvers
 from eigengrad.kernels.dispatch import vector_bytes
-from eigengrad.kernels.runtime import launch
 from eigengrad.solvers import batched
 from eigengrad.testing import MATRICES, SPECTRA, decomposition_errors, hard_matrices, random_hermitian
 
@@ -41,7 +40,8 @@ def by(kernel, A, first=0, last=None):
     L, V = torch.full(A.shape[:-1], -7.0, dtype=A.dtype), torch.full_like(A, -7.0)
     part = slice(first, len(A) if last is None else last)
     places = [tensor[part].data_ptr() for tensor in (A, L, V)]
-    status = load(kernel, A.dtype).launch(places, part.stop - first, 16, (n,), 0.0)
+    count = part.stop - first
+    status = load(kernel, A.dtype).launch((*places, count, n), count, 16, 0.0)
     return L, V.mT, status
 
 
@@ -382,7 +382,7 @@ def test_the_place_in_the_batch_does_not_matter(batch, n, dtype):
     ("batch", "n"), [(4099, 3), (5000, 4), (1000, 8), (301, 16), (130, 40), (65, 64), (9, 100)], ids=str
 )
 def test_the_number_of_threads_does_not_matter(batch, n, dtype):
-    while eigensolvers.plan(torch.Size([batch, n, n]), dtype).microseconds < launch.THREAD_COST:
+    while eigensolvers.plan(torch.Size([batch, n, n]), dtype).microseconds < costs.THREAD_COST:
         batch = 2 * batch + 1
     A = torch.cat([suite(n, dtype)] * (batch // 60 + 1))[:batch]
     L, V = batched.eigh(A, "L")
@@ -448,7 +448,7 @@ def test_nothing_beyond_the_tensors_is_touched(kernel, n, dtype):
         inner[0].copy_(A.reshape(-1))
         before = [room.clone() for room in rooms]
         places = [x.data_ptr() for x in inner]
-        status = load(kernel, dtype).launch(places, batch, 16, (n,), 0.0)
+        status = load(kernel, dtype).launch((*places, batch, n), batch, 16, 0.0)
         assert status == 0
         for room, old in zip(rooms, before, strict=True):
             assert same_bits((room[:guard], old[:guard]), (room[-guard:], old[-guard:]))

@@ -395,11 +395,12 @@ def existing_kernels() -> set[tuple[str, str]]:
 
 def share_all_work() -> None:
     """Let threads share work however small it is, and however late one of them was."""
+    from eigengrad.kernels import costs
     from eigengrad.kernels.runtime import launch
 
-    for name, value in (("THREAD_COST", 1e-3), ("_LATE_BY", math.inf)):
-        assert hasattr(launch, name)
-        setattr(launch, name, value)
+    for module, name, value in ((costs, "THREAD_COST", 1e-3), (launch, "_LATE_BY", math.inf)):
+        assert hasattr(module, name)
+        setattr(module, name, value)
 
 
 def finite(results: Iterable[Tensor | None]) -> bool:

@@ -63,7 +63,7 @@ def accuracy_on(cpu, cache, cases):
                 A = torch.cat([A, A[:3]])
                 L, V = torch.empty(A.shape[:-1], dtype=dtype), torch.empty_like(A)
                 def run(A, L, V):
-                    return solve.launch((A.data_ptr(), L.data_ptr(), V.data_ptr()), len(A), 16, (n,), 0.0)
+                    return solve.launch((A.data_ptr(), L.data_ptr(), V.data_ptr(), len(A), n), len(A), 16, 0.0)
 
                 assert run(A, L, V) == 0
                 ours = [error.max() for error in decomposition_errors(A, L, V.mT)]
@@ -114,7 +114,7 @@ SMALL = """
     from eigengrad.kernels.dispatch import load
     for dtype in (torch.float32, torch.float64):
         x, centre = torch.full((3, 2), 5, dtype=dtype), torch.zeros(2, dtype=torch.float64)
-        load("feature_maps.common", "pivots", dtype)(x.data_ptr(), 3, 2, 1, 1, centre.data_ptr())
+        load("feature_maps.whitening", "pivots", dtype)(x.data_ptr(), 3, 2, 1, 1, centre.data_ptr())
         assert centre.tolist() == [5, 5]
 """
 

@@ -22,7 +22,7 @@ from eigengrad.testing import decomposition_errors
 
 pytest.importorskip("numba")
 
-from eigengrad.kernels import eigensolvers
+from eigengrad.kernels import costs, eigensolvers
 from eigengrad.kernels.runtime import launch, openmp
 from eigengrad.kernels.runtime.launch import Launcher
 from eigengrad.kernels.runtime.trampoline import FAILED, NEXT, SIZE, STATUS, Trampoline
@@ -43,7 +43,7 @@ def two_threads(monkeypatch):
 def spread(n, dtype=torch.float32):
     """A batch that is worth a second thread."""
     batch = 64
-    while eigensolvers.plan(torch.Size([batch, n, n]), dtype).microseconds < 10 * launch.THREAD_COST:
+    while eigensolvers.plan(torch.Size([batch, n, n]), dtype).microseconds < 10 * costs.THREAD_COST:
         batch *= 2
     A = torch.randn(batch, n, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return A @ A.mT
@@ -74,7 +74,7 @@ def python_kernel(work):
 
 
 def share(work, count, unit=1, microseconds=1e3):
-    return python_kernel(work).launch((), count, unit, (), microseconds)
+    return python_kernel(work).launch((count,), count, unit, microseconds)
 
 
 def test_the_runtime_is_the_one_that_torch_uses():
@@ -211,7 +211,7 @@ def test_no_memory_for_scratch_is_an_error_and_not_a_result():
         n = 1 << 20                       # a matrix of which there is no memory: 8 TiB of scratch
         empty = torch.empty(8, dtype=torch.float64).data_ptr()
         try:
-            kernel.launch((empty, empty, empty), 1, 1, (n,), 0.0)
+            kernel.launch((empty, empty, empty, 1, n), 1, 1, 0.0)
         except MemoryError as error:
             print(error)
         assert torch.equal(eg.eigh(A)[0], L)
@@ -294,7 +294,7 @@ def test_no_thread_writes_after_an_exception_at_any_bytecode_around_a_call():
     kernel = python_kernel(work)
     while True:
         at += 1
-        raised = inject(lambda: kernel.launch((), 4, 1, (), 1e3), at)
+        raised = inject(lambda: kernel.launch((4,), 4, 1, 1e3), at)
         assert not at_work, at
         if not raised:
             break

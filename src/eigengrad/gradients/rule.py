@@ -23,8 +23,7 @@ from .. import kernels
 from .._execution import forward_mode
 from .._inputs import detached, matmul
 from .._transforms import no_gradient
-from ..kernels import gpu
-from ..kernels.vjp import eigh_vjp
+from ..kernels import eigh_vjp, gpu
 from .lift import lift, lower
 from .observation import account, observe_pairs, observers
 from .removed import warn_incomplete, warn_removed

@@ -7,7 +7,9 @@ on it, and the type :data:`InMemory` lets the type checker refuse the address of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import NewType
 
 import torch
@@ -19,9 +21,10 @@ __all__ = [
     "InMemory",
     "address",
     "address_or_null",
+    "column_major",
     "empty_like",
+    "maker",
     "readable",
-    "readable_map",
     "readable_strided",
     "writable",
 ]
@@ -32,8 +35,26 @@ InMemory = NewType("InMemory", Tensor)
 # Functions of torch under narrower types: a wrapper would cost as much as the call.
 #: The address of the first number; 0 for a tensor without elements.
 address: Callable[[InMemory], int] = Tensor.data_ptr
-#: ``torch.empty_like`` of a template (see :mod:`.templates`).
+#: ``torch.empty_like`` of a tensor in main memory.
 empty_like: Callable[[Tensor], InMemory] = torch.empty_like  # type: ignore[assignment]
+
+_CPU = torch.device("cpu")
+
+
+def maker(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int] | None = None) -> Callable[[], InMemory]:
+    """A function that makes uninitialised tensors of one shape, in main memory; contiguous, if not told otherwise."""
+    if strides is None:
+        strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    return functools.partial(torch.empty_strided, tuple(shape), tuple(strides), dtype=dtype, device=_CPU)  # type: ignore[return-value]
+
+
+def column_major(shape: torch.Size) -> tuple[int, ...]:
+    """The strides of batches of matrices whose columns are contiguous."""
+    n = shape[-1]
+    strides = [1, n]
+    for size in (n * n, *reversed(shape[1:-2])):
+        strides.insert(0, size * (strides[0] if len(strides) > 2 else 1))
+    return tuple(strides[-len(shape) :])
 
 
 def address_or_null(x: InMemory | None) -> int:
@@ -41,14 +62,16 @@ def address_or_null(x: InMemory | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def readable(x: Tensor, dtype: torch.dtype, count: int) -> InMemory:
+def readable(
+    x: Tensor, dtype: torch.dtype, count: int, layout: torch.memory_format = torch.contiguous_format
+) -> InMemory:
     """``x`` itself if it is contiguous, with ``count`` elements of the type; a copy that is so, if it can be made."""
     try:
         if (
             x.dtype is dtype
             and x.numel() == count
             and x.is_cpu
-            and x.is_contiguous()
+            and x.is_contiguous(memory_format=layout)
             and not x.is_neg()
             and x.untyped_storage().data_ptr()  # that of x itself may be an offset from 0
         ):
@@ -56,7 +79,7 @@ def readable(x: Tensor, dtype: torch.dtype, count: int) -> InMemory:
     except RuntimeError:  # x has no storage, or none in memory
         pass
     _require(x, x.numel() == count, f"{count} elements")
-    return _owning(x, dtype).contiguous()  # type: ignore[return-value]
+    return _owning(x, dtype).contiguous(memory_format=layout)  # type: ignore[return-value]
 
 
 def readable_strided(x: Tensor, dtype: torch.dtype, shape: torch.Size, strides: tuple[int, ...]) -> InMemory:
@@ -78,24 +101,6 @@ def readable_strided(x: Tensor, dtype: torch.dtype, shape: torch.Size, strides: 
     if owning.stride() != strides:
         owning = owning.new_empty_strided(shape, strides).copy_(owning)
     return owning  # type: ignore[return-value]
-
-
-def readable_map(x: Tensor, dtype: torch.dtype, count: int, layout: torch.memory_format) -> InMemory:
-    """:func:`readable` for feature maps (N, C, *spatial), contiguous in the given memory format."""
-    try:
-        if (
-            x.dtype is dtype
-            and x.numel() == count
-            and x.is_cpu
-            and x.is_contiguous(memory_format=layout)
-            and not x.is_neg()
-            and x.untyped_storage().data_ptr()  # that of x itself may be an offset from 0
-        ):
-            return x  # type: ignore[return-value]
-    except RuntimeError:  # x has no storage, or none in memory
-        pass
-    _require(x, x.numel() == count, f"{count} elements")
-    return _owning(x, dtype).contiguous(memory_format=layout)  # type: ignore[return-value]
 
 
 def writable(x: Tensor, dtype: torch.dtype, count: int) -> InMemory:

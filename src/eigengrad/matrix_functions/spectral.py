@@ -29,8 +29,7 @@ from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
 from ..gradients.spectrum import round_off
-from ..kernels import gpu
-from ..kernels.vjp import function_vjp
+from ..kernels import function_vjp, gpu
 from ..matmul import precise_matmul
 from .divided_differences import ScalarFunction
 from .hermitian import require_hermitian

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..eigh import decompose
-from ..kernels.feature_maps.transfers import Transfers
+from ..kernels import Transfers
 from .inner_graph import inner_graph
 
 __all__ = ["Fold", "FoldGradients", "Moments", "fold_by_graph", "fold_by_roots"]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._inputs import matmul
-from ..kernels.feature_maps.passes import kernel_passes
+from ..kernels import kernel_passes
 from ..matrix_functions.inv_sqrt import InvSqrt
 from .layout import Layout, channels_fast, memory_format
 

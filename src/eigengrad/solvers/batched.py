@@ -10,8 +10,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._inputs import real_dtype
-from ..kernels import eigensolvers
-from ..kernels.eigensolvers import Plan
+from ..kernels import Plan, column_major, plan_exists
 from .fallback import decompose, name_non_finite
 
 __all__ = ["Plan", "eigh_operator", "is_operator", "plan"]
@@ -19,7 +18,7 @@ __all__ = ["Plan", "eigh_operator", "is_operator", "plan"]
 
 def plan(A: Tensor) -> Plan | None:
     """How the kernels decompose what is in main memory; None if that is not for them."""
-    return eigensolvers.plan(A.shape, A.dtype)
+    return kernels.plan(A.shape, A.dtype)
 
 
 def is_operator(A: Tensor) -> bool:
@@ -28,7 +27,7 @@ def is_operator(A: Tensor) -> bool:
         torch.compiler.is_compiling()
         and A.device.type == "cpu"
         and kernels.available()
-        and eigensolvers.plan_exists(A.shape[-1], A.numel(), A.dtype)
+        and plan_exists(A.shape[-1], A.numel(), A.dtype)
     )
 
 
@@ -53,5 +52,5 @@ def _eigh_operator(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
 
 @_eigh_operator.register_fake
 def _(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
-    strides = eigensolvers.column_major(A.shape)
+    strides = column_major(A.shape)
     return A.new_empty(A.shape[:-1], dtype=real_dtype(A.dtype)), A.new_empty_strided(A.shape, strides)

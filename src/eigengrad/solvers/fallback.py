@@ -9,10 +9,9 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .._inputs import real_dtype
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, first_index
-from ..kernels import eigensolvers
-from ..kernels.eigensolvers import Plan
 from . import lapack
 
 __all__ = ["decompose", "name_non_finite", "once_more"]
@@ -24,7 +23,7 @@ def decompose(
     function: str,
     A: Tensor,
     UPLO: str,
-    plan: Plan | None,
+    plan: kernels.Plan | None,
     solve: Callable[[Tensor, str], tuple[Tensor, Tensor]] = lapack.eigh,
 ) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of Hermitian ``A`` (..., n, n) by a kernel's plan, or by ``solve`` if there is none.
@@ -34,7 +33,7 @@ def decompose(
         ConvergenceError: one does not converge, in float64 neither.
     """
     try:
-        return solve(A, UPLO) if plan is None else eigensolvers.decompose(A if UPLO == "L" else A.mT, plan)
+        return solve(A, UPLO) if plan is None else kernels.decompose(A if UPLO == "L" else A.mT, plan)
     except LinAlgError:
         name_non_finite(function, A, UPLO)
         return once_more(function, lambda M: lapack.eigh(M, UPLO), A)

@@ -18,7 +18,6 @@ from ..simd.arrays import decomposition_at, rounded
 from ..simd.denormals import restore_denormals, suspend_denormals
 from ..simd.interleave import deinterleave_sorted, interleave, interleave_rows, normalise
 from ..simd.memory import aligned, load, store
-from ..simd.prefetch import fetch, fetch_to_write
 from ..simd.vectors import any_lane, doubled, half_lanes_of, lanes_of, splat, unsigned_zero, width
 from .batched_householder import REFLECTORS, accumulate, tridiagonalise
 from .sweeps import TOGETHER, diagonalise
@@ -71,8 +70,6 @@ def _batched_ql(lanes: Any, chains: Any, A: Any, L: Any, V: Any, first: int, las
                 store(v, half * size + i * W, zero)
             accumulate(lanes, n, a, pitch, tau, v[half * size :], stride, x, p)
             restore_denormals(mode)
-        fetch(A, (begin + span) * n * n, min(begin + 2 * span, last) * n * n)
-        fetch_to_write(V, begin * n * n, min(begin + span, last) * n * n)
         mode = suspend_denormals()
         if halves == 2:
             converged = diagonalise(lanes, chains, n, diagonal, off, v, size, stride, epsilon, turns, starts)

@@ -21,10 +21,11 @@ import numpy as np
 from ..runtime.compile import device_function, inline, kernel
 from ..runtime.work import DONE, add_status, next_chunk
 from ..simd.arrays import decomposition_at
+from ..simd.blocks import add_outer, store_block, zero_block
 from ..simd.denormals import restore_denormals, suspend_denormals
-from ..simd.memory import aligned, broadcast, load, store
+from ..simd.memory import aligned, load, store
 from ..simd.transposes import transpose
-from ..simd.vectors import fma, lanes_of, narrow_lanes_of, splat, width
+from ..simd.vectors import lanes_of, narrow_lanes_of, splat, width
 from .householder import PANEL, read_square, tridiagonalise
 from .reflectors import reflect
 from .secular import roots, unit_vectors
@@ -306,57 +307,23 @@ def _multiply(
     P = 2 * width(lanes)
     for panel in range(0, (m + P - 1) // P * m * P, m * P):
         right, out = panel + first * P, target + panel + first * P
-        r = 0
-        while r + 4 <= size:
-            _multiply_4(lanes, size, here, source + r * P, U, right, there, out + r * P)
-            r += 4
-        while r < size:
-            _multiply_1(lanes, size, here, source + r * P, U, right, there, out + r * P)
-            r += 1
+        for r in range(0, size - size % 4, 4):
+            four = _add_products(lanes, zero_block(lanes, 8), size, here, source + r * P, U, right)
+            store_block(lanes, there, out + r * P, P, four, 2, size < 0)
+        for r in range(size - size % 4, size):
+            one = _add_products(lanes, zero_block(lanes, 2), size, here, source + r * P, U, right)
+            store_block(lanes, there, out + r * P, P, one, 2, size < 0)
 
 
-@device_function
-def _multiply_4(lanes: Any, size: int, here: Any, left: int, U: Any, right: int, there: Any, out: int) -> None:
-    W = width(lanes)
-    P = 2 * W
-    zero = splat(lanes, 0.0)
-    a0, a1, b0, b1, c0, c1, d0, d1 = zero, zero, zero, zero, zero, zero, zero, zero
+@inline
+def _add_products(lanes: Any, block: Any, size: int, here: Any, left: int, U: Any, right: int) -> Any:
+    """Add rows of a half's vectors, from ``left`` on, times two vectors of columns of U, to a block."""
+    P = 2 * width(lanes)
     for panel in range(0, size, P):
-        place = left + panel * size
-        for i in range(min(P, size - panel)):
-            u0, u1 = load(lanes, U, right), load(lanes, U, right + W)
+        for i in range(left + panel * size, left + panel * size + min(P, size - panel)):
+            block = add_outer(lanes, block, 2, U, right, here, i, P)
             right += P
-            x = broadcast(lanes, here, place + i)
-            a0, a1 = fma(x, u0, a0), fma(x, u1, a1)
-            x = broadcast(lanes, here, place + i + P)
-            b0, b1 = fma(x, u0, b0), fma(x, u1, b1)
-            x = broadcast(lanes, here, place + i + 2 * P)
-            c0, c1 = fma(x, u0, c0), fma(x, u1, c1)
-            x = broadcast(lanes, here, place + i + 3 * P)
-            d0, d1 = fma(x, u0, d0), fma(x, u1, d1)
-    store(there, out, a0)
-    store(there, out + W, a1)
-    store(there, out + P, b0)
-    store(there, out + P + W, b1)
-    store(there, out + 2 * P, c0)
-    store(there, out + 2 * P + W, c1)
-    store(there, out + 3 * P, d0)
-    store(there, out + 3 * P + W, d1)
-
-
-@device_function
-def _multiply_1(lanes: Any, size: int, here: Any, left: int, U: Any, right: int, there: Any, out: int) -> None:
-    W = width(lanes)
-    P = 2 * W
-    a0, a1 = splat(lanes, 0.0), splat(lanes, 0.0)
-    for panel in range(0, size, P):
-        place = left + panel * size
-        for i in range(min(P, size - panel)):
-            x = broadcast(lanes, here, place + i)
-            a0, a1 = fma(x, load(lanes, U, right), a0), fma(x, load(lanes, U, right + W), a1)
-            right += P
-    store(there, out, a0)
-    store(there, out + W, a1)
+    return block
 
 
 @device_function

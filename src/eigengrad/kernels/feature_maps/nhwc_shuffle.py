@@ -18,65 +18,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..runtime.compile import device_function, kernel
-from ..runtime.work import DONE, next_chunk
-from ..simd.arrays import array_at
+from ..runtime.compile import device_function, inline, kernel
 from ..simd.blocks import store_block, zero_block
 from ..simd.emit import INDEX, load_vector, unpacked
-from ..simd.memory import aligned, finish_streaming, load, store
-from ..simd.vectors import lanes_of, splat, width
-from .common import begin_split, centres_at, maps_at, partial_sums_at, partial_sums_size
+from ..simd.memory import aligned, load, store
+from ..simd.vectors import splat, width
+from .harness import Affine, Maps, apply_to_tiles, partial_sums_size, sum_tiles
 
 __all__ = ["apply_affine", "moments"]
-
-
-@kernel
-def moments(
-    number: Any, left: int, right: int, centre: int, points: int, C: int, P: int, fast: int, d: int, partial_sums: int,
-    last: int, splits: int, length: int, groups_per_tile: int, work: int,
-) -> int:  # fmt: skip
-    """See :mod:`.backends`."""
-    begin, end = next_chunk(work, last)
-    if begin >= end:
-        return DONE
-    lanes = lanes_of(number)
-    maps, centres = maps_at(lanes, left, right, points * C), centres_at(lanes, centre, C)
-    left_centre = centres[0] if left == right else centres[1]
-    size, sums = partial_sums_size(d), partial_sums_at(partial_sums, splits, C, d)
-    places = _sum_places(lanes, d, size)
-    while begin < end:
-        for split in range(begin, end):
-            start, low, high = begin_split(sums, split, splits, points, length)
-            for point in range(low, high, length):
-                count = min(length, high - point)
-                _sum_points(lanes, maps, left_centre, centres[0], C, d, point, count, sums, start, size, places)
-        begin, end = next_chunk(work, last)
-    return DONE
-
-
-@kernel
-def apply_affine(
-    number: Any, first_map: int, second_map: int, centre: int, points: int, C: int, P: int, fast: int, d: int,
-    weights: int, offsets: int, result: int, last: int, length: int, groups_per_tile: int, streaming: int,
-    work: int,
-) -> int:  # fmt: skip
-    """See :mod:`.backends`."""
-    begin, end = next_chunk(work, last)
-    if begin >= end:
-        return DONE
-    lanes, maps = lanes_of(number), 2 if second_map else 1
-    inputs, centres = maps_at(lanes, first_map, second_map, points * C), centres_at(lanes, centre, C)
-    y, shifts = array_at(lanes, result, points * C), array_at(lanes, offsets, C)
-    rotated = _rotated_weights(lanes, array_at(lanes, weights, C * maps * d), C, d, maps)
-    while begin < end:
-        for tile in range(begin, end):
-            point = tile * length
-            count = min(length, points - point)
-            _apply_to_points(lanes, inputs, maps, centres, C, d, point, count, rotated, shifts, y, streaming != 0)
-        if streaming:
-            finish_streaming()
-        begin, end = next_chunk(work, last)
-    return DONE
 
 
 def _rotated(builder: Any, vector: Any, x: Any, size: int, k: int) -> Any:
@@ -133,50 +82,46 @@ def _add_rotated_products(
 
 
 @device_function
-def _rotated_weights(lanes: Any, packed: Any, C: int, d: int, maps: int) -> Any:
-    """The D_k, k by k for every vector of channels and map, from weights as :func:`apply_affine` gets them."""
-    W = width(lanes)
-    rotated = aligned(lanes, C * d * maps)
-    for c in range(C):
+def _rotated_weights(lanes: Any, maps: Maps, affine: Affine) -> Any:
+    """The D_k, k by k for every vector of channels and map."""
+    W, d, sides = width(lanes), maps.d, maps.sides
+    rotated = aligned(lanes, maps.C * d * sides)
+    for c in range(maps.C):
         i = c % d
-        row = (c // d * d + i // 4 * 4) * d * maps + i % 4
-        for side in range(maps):
+        row = (c // d * d + i // 4 * 4) * d * sides + i % 4
+        for side in range(sides):
             for k in range(d):
-                place = ((c // W * maps + side) * d + k) * W + c % W
-                rotated[place] = packed[row + 4 * (side * d + (i + k) % d)]
+                place = ((c // W * sides + side) * d + k) * W + c % W
+                rotated[place] = affine.weights[row + 4 * (side * d + (i + k) % d)]
     return rotated
 
 
-@device_function
-def _apply_to_points(
-    lanes: Any, inputs: Any, maps: int, centres: Any, C: int, d: int, first: int, count: int, weights: Any,
-    offsets: Any, y: Any, streaming: bool,
-) -> None:  # fmt: skip
-    """y = M x + c, of one map or two, at the points ``first`` to ``first + count``; see :func:`apply_affine`.
+@inline
+def _apply_tile(lanes: Any, maps: Maps, affine: Affine, weights: Any, first: int, count: int, following: int) -> None:
+    """Mix the points ``first`` to ``first + count``.
 
     Four points at a time: the last four may overlap those before, of another tile even, and give the same once more.
     """
-    W = width(lanes)
+    W, C, d = width(lanes), maps.C, maps.d
     for four in range(first, first + count, 4):
         for channel in range(0, C, W):
-            offset = load(lanes, offsets, channel)
+            offset = load(lanes, affine.offsets, channel)
             place = max(0, min(four, first + count - 4)) * C + channel
             block = (offset, offset, offset, offset)
-            for side in range(maps):
-                x = inputs[0] if side == 0 else inputs[1]
-                shift = load(lanes, centres[0] if side == maps - 1 else centres[1], channel)
-                weight = (channel * maps + side * W) * d
+            for side in range(maps.sides):
+                x, shift = maps.inputs[side], load(lanes, maps.centres[side], channel)
+                weight = (channel * maps.sides + side * W) * d
                 if d == 4:
                     block = _add_rotated(lanes, block, x, place, C, shift, weights, weight, 4)
                 else:
                     block = _add_rotated(lanes, block, x, place, C, shift, weights, weight, 8)
-            store_block(lanes, y, place, C, block, 1, streaming)
+            store_block(lanes, affine.y, place, C, block, 1, affine.streaming)
 
 
 @device_function
-def _sum_places(lanes: Any, d: int, size: int) -> Any:
+def _sum_places(lanes: Any, maps: Maps) -> Any:
     """Where the partial sums have Σ l_i r_(i+k), k by k for the lanes of a vector, and then Σ l_i."""
-    W, blocks = width(lanes), d // 4
+    W, d, blocks, size = width(lanes), maps.d, maps.d // 4, partial_sums_size(maps.d)
     places = np.empty((d + 1) * W, np.int64)
     for lane in range(W):
         start, i = lane // d * size, lane % d
@@ -187,26 +132,41 @@ def _sum_places(lanes: Any, d: int, size: int) -> Any:
     return places
 
 
-@device_function
-def _sum_points(
-    lanes: Any, maps: Any, left_centre: Any, right_centre: Any, C: int, d: int, first: int, count: int,
-    partial_sums: Any, start: int, size: int, places: Any,
-) -> None:  # fmt: skip
+@inline
+def _add_tile(
+    lanes: Any, maps: Maps, places: Any, first: int, count: int, following: int, partial_sums: Any, start: int
+) -> None:
     """Add the products and sums of the points ``first`` to ``first + count`` to the partial sums from ``start`` on."""
-    W = width(lanes)
+    W, d, (x, y) = width(lanes), maps.d, maps.inputs
     sums = aligned(lanes, 17 * W)
-    for channel in range(0, C, W):
-        left, right = load(lanes, left_centre, channel), load(lanes, right_centre, channel)
-        block, total = zero_block(lanes), splat(lanes, 0.0)
+    for channel in range(0, maps.C, W):
+        left, right = load(lanes, maps.centres[0], channel), load(lanes, maps.centres[1], channel)
+        block, total = zero_block(lanes, 16), splat(lanes, 0.0)
         for point in range(first, first + count):
-            place = point * C + channel
+            place = point * maps.C + channel
             if d == 4:
-                block = _add_rotated_products(lanes, block, maps[0], maps[1], place, left, right, 4)
+                block = _add_rotated_products(lanes, block, x, y, place, left, right, 4)
             else:
-                block = _add_rotated_products(lanes, block, maps[0], maps[1], place, left, right, 8)
-            total = total + (load(lanes, maps[0], place) - left)
+                block = _add_rotated_products(lanes, block, x, y, place, left, right, 8)
+            total = total + (load(lanes, x, place) - left)
         store_block(lanes, sums, 0, W, block, 1, d < 0)
         store(sums, d * W, total)
-        here = start + channel // d * size
+        here = start + channel // d * partial_sums_size(d)
         for k in range((d + 1) * W):
             partial_sums[here + places[k]] += sums[k]
+
+
+_sum = sum_tiles(_sum_places, _add_tile)
+_apply = apply_to_tiles(_rotated_weights, _apply_tile)
+
+
+@kernel
+def moments(number: Any, work: int) -> int:
+    """Sum products and channels; see :mod:`.backends`."""
+    return int(_sum(number, work))
+
+
+@kernel
+def apply_affine(number: Any, work: int) -> int:
+    """Mix channels; see :mod:`.backends`."""
+    return int(_apply(number, work))

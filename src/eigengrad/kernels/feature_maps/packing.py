@@ -1,10 +1,8 @@
 """Tiles of feature maps: some channels by some points, a row a channel, copied to where the first caches can hold them.
 
-A tile is the same whether channels are slow or fast (see :mod:`.common`), so what is computed on tiles is
+A tile is the same whether channels are slow or fast (see :mod:`.harness`), so what is computed on tiles is
 written once: points along the vectors, rows at given places, a constant subtracted from each channel on the way. Where
 channels are fast, W×W blocks are transposed in registers.
-
-A map is described by ``shape`` = (channels, P, whether channels are fast).
 """
 
 from __future__ import annotations
@@ -13,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from ..costs import FETCHED
 from ..runtime.compile import device_function
 from ..simd.arrays import rounded
 from ..simd.memory import aligned, broadcast, load, load_part, store, store_part
 from ..simd.prefetch import fetch
 from ..simd.transposes import transpose_from, transpose_onto
 from ..simd.vectors import splat, width
+from .harness import Affine, Maps
 
 __all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
-
-#: The bytes of a map from which its next tile is fetched while one is worked on: smaller ones are in a cache anyway.
-_FAR = 1 << 22
 
 
 @device_function
@@ -54,36 +51,35 @@ def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) ->
 
 
 @device_function
-def worth_fetching(x: Any, fast: int) -> bool:
+def worth_fetching(x: Any, fast: bool) -> bool:
     """Whether :func:`fetch_rows` makes tiles come sooner; where channels are fast, the CPU foresees them."""
-    return not fast and x.size * x.itemsize >= _FAR
+    return not fast and x.size * x.itemsize >= FETCHED
 
 
 @device_function
-def fetch_rows(maps: Any, count: int, place: int, P: int, rows: int, length: int) -> None:
+def fetch_rows(inputs: Any, sides: int, place: int, P: int, rows: int, length: int) -> None:
     """Fetch ``length`` numbers of some rows, P apart, of one or two maps.
 
     A tile is filled faster if it was asked for while the one before was worked on.
     """
     for row in range(place, place + rows * P, P):
-        fetch(maps[0], row, row + length)
-        if count == 2:
-            fetch(maps[1], row, row + length)
+        fetch(inputs[0], row, row + length)
+        if sides == 2:
+            fetch(inputs[1], row, row + length)
 
 
 @device_function
 def gather(
-    lanes: Any, x: Any, shape: Any, first: int, count: int, channel: int, channels: int, centre: Any, tile: Any,
-    places: Any, row: int,
+    lanes: Any, maps: Maps, side: int, first: int, count: int, channel: int, channels: int, tile: Any, places: Any,
+    row: int,
 ) -> None:  # fmt: skip
-    """Copy the points ``first`` to ``first + count``, less the centre, of ``channels`` channels from ``channel`` on.
+    """Copy the points ``first`` to ``first + count`` of a map, less the centre, of some channels from ``channel`` on.
 
     Rows go ``row`` numbers behind their places. Columns up to the end of the last point's vector are zero.
     """
-    C, P, fast = shape
-    W = width(lanes)
+    W, C, P, x, centre = width(lanes), maps.C, maps.P, maps.inputs[side], maps.centres[side]
     column = 0
-    while column < count and not fast:
+    while column < count and not maps.fast:
         sample, point = divmod(first + column, P)
         length = min(P - point, count - column)
         part = length % W
@@ -112,14 +108,12 @@ def gather(
 
 @device_function
 def scatter(
-    lanes: Any, tile: Any, places: Any, y: Any, shape: Any, first: int, count: int, channel: int, channels: int,
-    streaming: bool,
+    lanes: Any, tile: Any, places: Any, maps: Maps, affine: Affine, first: int, count: int, channel: int, channels: int
 ) -> None:  # fmt: skip
-    """Copy a tile to the points ``first`` to ``first + count`` of a map; streaming where channels are fast."""
-    C, P, fast = shape
-    W = width(lanes)
+    """Copy a tile to the points ``first`` to ``first + count`` of the result; streaming where channels are fast."""
+    W, C, P, y = width(lanes), maps.C, maps.P, affine.y
     column = 0
-    while column < count and not fast:
+    while column < count and not maps.fast:
         sample, point = divmod(first + column, P)
         length = min(P - point, count - column)
         part = length % W
@@ -135,6 +129,6 @@ def scatter(
         for k in range(0, channels, W):
             target = (first + column) * C + channel + k
             transpose_onto(
-                lanes, tile, places, k, column, y, target, C, count - column, min(W, channels - k), streaming
+                lanes, tile, places, k, column, y, target, C, count - column, min(W, channels - k), affine.streaming
             )
         column += W

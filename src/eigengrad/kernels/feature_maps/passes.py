@@ -18,13 +18,12 @@ from ..memory import (
     InMemory,
     address,
     address_or_null,
-    empty_like,
+    maker,
     readable,
-    readable_map,
     readable_strided,
     writable,
 )
-from ..templates import template
+from .arguments import AffineArguments, MomentsArguments
 from .backends import select_backend
 
 if TYPE_CHECKING:
@@ -40,10 +39,6 @@ class KernelPasses:
     How the points are cut for sums depends on the shape alone, so results do not depend on the number of threads.
     """
 
-    _SPLITS = 16  # at most so many threads share a sum
-    _PARTIAL_SUMS = 1 << 16  # at most so many partial sums, unless there are fewer than four splits
-    _STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
-
     def __init__(self, shape: torch.Size, dtype: torch.dtype, fast: bool, groups: int) -> None:
         self.dtype, size, width = dtype, dtype.itemsize, vector_bytes() // dtype.itemsize
         self.groups, self.d = groups, shape[1] // groups
@@ -55,37 +50,36 @@ class KernelPasses:
         rows = -(-self.d // 4) * 4
         self.groups_per_tile = _groups_per_tile(self.d, width) if self.fast else 1
         tile = self.groups_per_tile * rows * size  # bytes for one point
-        self.moments_length = _length(self.points, (1 << 17) // tile, 256)
-        self.affine_length = _length(self.points, (1 << 16) // tile, 64)
+        self.moments_length = _length(self.points, costs.MOMENTS_TILE // tile, 256)
+        self.affine_length = _length(self.points, costs.AFFINE_TILE // tile, 64)
         self.backend = select_backend(self.points, channels, positions, self.fast, self.d, width)
         if self.backend == "nhwc_broadcast":
-            self.moments_length = self.affine_length = (
-                128  # so few points that they are still in a cache when they are read again
-            )
+            self.moments_length = self.affine_length = costs.BROADCAST_POINTS
         whole = not self.fast and positions % width == 0 and self.d == rows
         self.tiles = shape[0] * -(-positions // self.affine_length) if whole else -(-self.points // self.affine_length)
         streamable = whole or (self.fast and channels % width == 0 and self.groups_per_tile * self.d % width == 0)
-        self.streamed = streamable and self.points * channels * size >= self._STREAMED
+        self.streamed = streamable and self.points * channels * size >= costs.STREAMED
         blocks = rows // 4
         partial_sums = groups * (blocks + 1) * blocks * 16
-        work = self.points * channels * (self.d + 16) >> 21
-        fits = max(4, self._PARTIAL_SUMS // partial_sums)
-        self.splits = max(1, min(self._SPLITS, work, fits, -(-self.points // self.moments_length)))
+        work = self.points * channels * (self.d + 16) // costs.SPLIT_WORK
+        fits = max(4, costs.PARTIAL_SUMS // partial_sums)
+        self.splits = max(1, min(costs.SPLITS, work, fits, -(-self.points // self.moments_length)))
         weights, offsets = groups * rows * rows, groups * rows
         self.weight_bytes = weights * size
-        # Templates of what is of one size every time.
-        self.doubles, self.channels = template([channels], torch.float64), template([channels], dtype)
-        self.matrices = template([groups, self.d, self.d], dtype)
-        self.partial_sums = template([self.splits, partial_sums], torch.float64)
-        self.forward_weights = template([weights + offsets], dtype)
-        self.backward_weights = template([2 * weights + offsets], dtype)
+        # What is of one size every time.
+        self.new_doubles, self.new_channels = maker([channels], torch.float64), maker([channels], dtype)
+        self.matrices = torch.Size([groups, self.d, self.d])
+        self.new_matrices = maker(self.matrices, dtype)
+        self.new_partial_sums = maker([self.splits, partial_sums], torch.float64)
+        self.new_forward_weights = maker([weights + offsets], dtype)
+        self.new_backward_weights = maker([2 * weights + offsets], dtype)
 
     def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (C,) in float64, the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
         C = self.groups * self.d
-        x, mean, rounded = self._map(x), empty_like(self.doubles), empty_like(self.channels)
-        cov = empty_like(self.matrices) if cov is None else writable(cov, self.dtype, C * self.d)
-        self._kernel("feature_maps.common", "pivots")(address(x), *self.shape[:4], address(mean))
+        x, mean, rounded = self._map(x), self.new_doubles(), self.new_channels()
+        cov = self.new_matrices() if cov is None else writable(cov, self.dtype, C * self.d)
+        self._kernel("feature_maps.whitening", "pivots")(address(x), *self.shape[:4], address(mean))
         partial_sums = self._sum(x, x, mean)
         self._kernel("feature_maps.whitening", "mean_and_covariance")(
             address(partial_sums), self.splits, self.points, C, self.d, address(mean), address(rounded), address(cov)
@@ -98,7 +92,7 @@ class KernelPasses:
         """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
         rows, weight, bias = self._by_columns(V), self._of_channels(weight), self._of_channels(bias)
         L, mean = self._values(L), self._mean(mean)
-        S, packed = empty_like(self.matrices), empty_like(self.forward_weights)
+        S, packed = self.new_matrices(), self.new_forward_weights()
         weights, offsets = address(packed), address(packed) + self.weight_bytes
         self._kernel("feature_maps.whitening", "whiten_by_root")(
             address(L), address(rows), eps, address_or_null(weight), address_or_null(bias), address(mean), self.groups,
@@ -109,7 +103,7 @@ class KernelPasses:
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
         S, weight, bias = self._square(S), self._of_channels(weight), self._of_channels(bias)
-        mean, packed = self._mean(mean), empty_like(self.forward_weights)
+        mean, packed = self._mean(mean), self.new_forward_weights()
         weights, offsets = address(packed), address(packed) + self.weight_bytes
         self._kernel("feature_maps.whitening", "forward_weights")(
             address(S), address_or_null(weight), address_or_null(bias), address(mean), self.groups, self.d,
@@ -121,7 +115,7 @@ class KernelPasses:
         """(groups, d, d), (C,) and (C,)."""
         C, S, mean = self.groups * self.d, self._square(S), self._mean(mean)
         partial_sums = self._sum(self._map(dy), self._map(x), mean)
-        G, sums, slopes = empty_like(self.matrices), empty_like(self.channels), empty_like(self.channels)
+        G, sums, slopes = self.new_matrices(), self.new_channels(), self.new_channels()
         self._kernel("feature_maps.whitening", "products_and_sums")(
             address(partial_sums), self.splits, address(mean), address(S), C, self.d, address(G),
             address(sums), address(slopes),
@@ -135,8 +129,8 @@ class KernelPasses:
         dy, x, S, L, mean = self._map(dy), self._map(x), self._square(S), self._values(L), self._mean(mean)
         rows, weight = self._by_columns(V), self._of_channels(weight)
         partial_sums = self._sum(dy, x, mean)
-        slopes, sums = empty_like(self.channels), empty_like(self.channels)
-        G, gM, packed = empty_like(self.matrices), empty_like(self.matrices), empty_like(self.backward_weights)
+        slopes, sums = self.new_channels(), self.new_channels()
+        G, gM, packed = self.new_matrices(), self.new_matrices(), self.new_backward_weights()
         weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
         self._kernel("feature_maps.whitening", "gradient_by_root")(
             address(partial_sums), self.splits, address(mean), address(S), address_or_null(weight), address(L),
@@ -148,7 +142,7 @@ class KernelPasses:
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
         """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
         G, L, rows, weight = self._square(G), self._values(L), self._by_columns(V), self._of_channels(weight)
-        gM = empty_like(self.matrices)
+        gM = self.new_matrices()
         self._kernel("feature_maps.whitening", "inverse_root_gradient")(
             address(G), address_or_null(weight), address(L), address(rows), eps, self.groups, self.d, address(gM)
         )
@@ -169,7 +163,7 @@ class KernelPasses:
         """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
         S, gM, weight, shift = self._square(S), self._square(gM), self._of_channels(weight), self._of_channels(shift)
         sums, mean = readable(sums, self.dtype, self.groups * self.d), self._mean(mean)
-        packed = empty_like(self.backward_weights)
+        packed = self.new_backward_weights()
         weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
         self._kernel("feature_maps.whitening", "backward_weights")(
             address(S), address(gM), address_or_null(weight), address(sums), address_or_null(shift), address(mean), m,
@@ -178,24 +172,25 @@ class KernelPasses:
         return self._apply_affine(self._map(dy), self._map(x), mean, weights, offsets)
 
     def _sum(self, left: InMemory, right: InMemory, centre: InMemory) -> InMemory:
-        """The partial sums of :mod:`.common`, a row a split."""
-        partial_sums = empty_like(self.partial_sums)
-        arguments = address(left), address(right), address(centre), *self.shape, address(partial_sums)
-        sizes = self.splits, self.moments_length, self.groups_per_tile
+        """The partial sums of :mod:`.harness`, a row a split."""
+        partial_sums = self.new_partial_sums()
+        maps = address(left), address(right), address(centre), *self.shape
+        sizes = self.moments_length, self.groups_per_tile
+        arguments = MomentsArguments(*maps, *sizes, address(partial_sums), self.splits)
         cost = costs.moments_pass(self.points * self.groups * self.d, self.d, 1 if left is right else 2)
-        self._kernel(f"feature_maps.{self.backend}", "moments").launch(arguments, self.splits, 1, sizes, cost)
+        self._kernel(f"feature_maps.{self.backend}", "moments").launch(arguments, self.splits, 1, cost)
         return partial_sums
 
     def _apply_affine(
         self, first: InMemory, second: InMemory | None, centre: InMemory, weights: int, offsets: int
     ) -> InMemory:
         y = huge_pages.empty_like(first)
-        maps = address(first), address_or_null(second), address(centre), *self.shape
-        arguments = *maps, weights, offsets, address(y)
         streamed = self.streamed and address(y) % vector_bytes() == 0
-        sizes = self.affine_length, self.groups_per_tile, int(streamed)
+        maps = address(first), address_or_null(second), address(centre), *self.shape
+        sizes = self.affine_length, self.groups_per_tile
+        arguments = AffineArguments(*maps, *sizes, weights, offsets, address(y), int(streamed), self.tiles)
         cost = costs.affine_pass(self.points * self.groups * self.d, self.d, 1 if second is None else 2)
-        self._kernel(f"feature_maps.{self.backend}", "apply_affine").launch(arguments, self.tiles, 1, sizes, cost)
+        self._kernel(f"feature_maps.{self.backend}", "apply_affine").launch(arguments, self.tiles, 1, cost)
         return y
 
     def _kernel(self, module: str, name: str) -> Launcher:
@@ -203,7 +198,7 @@ class KernelPasses:
 
     def _map(self, x: Tensor) -> InMemory:
         """A map (N, C, *spatial), or a gradient of one, in the layout that was planned for."""
-        return readable_map(x, self.dtype, self.points * self.groups * self.d, self.format)
+        return readable(x, self.dtype, self.points * self.groups * self.d, self.format)
 
     def _mean(self, mean: Tensor) -> InMemory:
         return readable(mean, torch.float64, self.groups * self.d)
@@ -218,7 +213,7 @@ class KernelPasses:
 
     def _by_columns(self, V: Tensor) -> InMemory:
         """A tensor that has the columns of ``V`` one after the other in memory: mostly ``V`` itself."""
-        return readable_strided(V, self.dtype, self.matrices.shape, (self.d * self.d, 1, self.d))
+        return readable_strided(V, self.dtype, self.matrices, (self.d * self.d, 1, self.d))
 
     def _of_channels(self, parameter: Tensor | None) -> InMemory | None:
         """γ, β or another number for each channel, (C,), as the kernels read it."""

@@ -49,4 +49,4 @@ class Transfers:
 
     def _run(self, module: str, name: str, arguments: Sequence[Any], matrices: int, products: int) -> None:
         cost = costs.root_products(self.d, matrices, products)
-        load(module, name, self.dtype).launch(arguments, matrices, 1, (self.d,), cost)
+        load(module, name, self.dtype).launch((*arguments, matrices, self.d), matrices, 1, cost)

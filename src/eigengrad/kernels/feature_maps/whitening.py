@@ -21,7 +21,7 @@ from ..simd.arrays import array_at, doubles_at, rounded, zeros
 from ..simd.matrix_products import copy_matrix, padded_rows
 from ..simd.vectors import lanes_of, width
 from ..vjp.matrix_roots import root_vjp, roots_of
-from .common import partial_sums_size
+from .harness import partial_sums_size
 
 __all__ = [
     "backward_weights",
@@ -29,9 +29,36 @@ __all__ = [
     "gradient_by_root",
     "inverse_root_gradient",
     "mean_and_covariance",
+    "pivots",
     "products_and_sums",
     "whiten_by_root",
 ]
+
+
+_PIVOT_POINTS = 16
+
+
+@kernel
+def pivots(number: Any, x: int, points: int, C: int, P: int, fast: int, centre: int, work: int) -> int:
+    """Estimate the mean of each channel from a few points, into a float64 array.
+
+    One-pass moments of numbers far from zero cancel; relative to one of their own they do not. The least and the
+    greatest of the points are left out, because a single one may lie far off.
+    """
+    lanes = lanes_of(number)
+    numbers, middle = array_at(lanes, x, points * C), doubles_at(centre, C)
+    count = min(points, _PIVOT_POINTS)
+    places = np.empty(count, np.int64)
+    for k in range(count):
+        q = k * points // count
+        places[k] = q * C if fast else q // P * C * P + q % P
+    for c in range(C):
+        total, least, greatest = 0.0, np.inf, -np.inf
+        for k in range(count):
+            x_k = numbers[places[k] + (c if fast else c * P)]
+            total, least, greatest = total + x_k, min(least, x_k), max(greatest, x_k)
+        middle[c] = numbers.dtype.type((total - least - greatest) / (count - 2) if count > 2 else total / count)
+    return DONE
 
 
 @device_function
@@ -61,7 +88,7 @@ def mean_and_covariance(
     number: Any, partial_sums: int, splits: int, points: int, C: int, d: int, mean: int, rounded_mean: int,
     covariance: int, work: int,
 ) -> int:  # fmt: skip
-    """From the partial sums of a map with itself, taken relative to the pivots, which are where the mean will be."""
+    """Compute both from the partial sums of a map with itself, relative to the pivots, which become the mean."""
     lanes, size, blocks = lanes_of(number), partial_sums_size(d), rounded(d, 4) // 4
     sums, means = _joined(partial_sums, splits, C // d * size), doubles_at(mean, C)
     short, result = array_at(lanes, rounded_mean, C), array_at(lanes, covariance, C * d)

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
+from .. import costs
 from . import openmp
 from .trampoline import FAILED, STATUS, Trampoline
 
-__all__ = ["THREAD_COST", "Launcher"]
+__all__ = ["Launcher"]
 
-#: Microseconds of work for each thread but the first. Below, entering a region takes longer than it saves: 4 µs where
-#: the threads are awake, measured on two cores of an AMD EPYC (Zen 4).
-THREAD_COST = 10.0
 _CHUNKS = 8  # for each thread: the fewer, the longer the others wait for the last one
 _NO_MEMORY = "a kernel found no memory to work in"
 
@@ -39,23 +37,22 @@ class Launcher:
         if block[STATUS]:
             raise MemoryError(_NO_MEMORY)
 
-    def launch(
-        self, arguments: Sequence[Any], count: int, unit: int, options: Sequence[Any], microseconds: float
-    ) -> int:
-        """Run the kernel with ``(*arguments, count, *options)`` on as many threads as torch has; the status bits.
+    def launch(self, arguments: Sequence[Any], count: int, unit: int, microseconds: float) -> int:
+        """Run the kernel on as many threads as torch has, and return the status bits.
 
         Args:
+            arguments: what the kernel takes, but for its first argument and its last.
             count: the length of the range that threads share.
             unit: chunks begin at multiples of it.
             microseconds: what one thread takes, about.
         """
         threads, size = 1, count
-        if microseconds >= THREAD_COST:
+        if microseconds >= costs.THREAD_COST:
             units = -(-count // unit)
             threads = _threads(units, microseconds)
             if threads > 1:
                 size = max(1, units // (_CHUNKS * threads)) * unit
-        block = array("q", self._pack(0, size, 0, *arguments, count, *options))
+        block = array("q", self._pack(0, size, 0, *arguments))
         place = block.buffer_info()[0]
         if threads == 1:
             self._call(place)
@@ -76,7 +73,7 @@ _single_until = 0.0
 
 def _threads(units: int, microseconds: float) -> int:
     """How many threads share so many units of work."""
-    threads = min(1 + int(microseconds / THREAD_COST), units, openmp.available_threads())
+    threads = min(1 + int(microseconds / costs.THREAD_COST), units, openmp.available_threads())
     return 1 if _single_until and perf_counter() < _single_until else threads
 
 

@@ -1,7 +1,7 @@
 """Kernels as OpenMP calls them: C functions of one argument, the address of a work block.
 
-OpenMP hands its threads one pointer, and kernels have up to nineteen arguments. A trampoline of a few instructions,
-which LLVM makes in milliseconds, loads them from the block and calls the kernel, an ordinary C function.
+OpenMP hands its threads one pointer, and kernels have many arguments. A trampoline of a few instructions, which LLVM
+makes in milliseconds, loads them from the block and calls the kernel, an ordinary C function.
 
 A work block is int64 numbers in memory: where the next chunk begins, the size of a chunk, the status bits of the chunks
 done so far (see :mod:`.work`), and then the kernel's own arguments.
@@ -10,14 +10,15 @@ done so far (see :mod:`.work`), and then the kernel's own arguments.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from llvmlite import binding, ir
 
-__all__ = ["DONE", "FAILED", "NEXT", "SIZE", "STATUS", "Trampoline", "trampoline"]
+__all__ = ["DONE", "FAILED", "HEADER", "NEXT", "SIZE", "STATUS", "Trampoline", "trampoline"]
 
-NEXT, SIZE, STATUS, _HEADER = range(4)
+NEXT, SIZE, STATUS, HEADER = range(4)
 
 DONE = 1  # what a kernel returns; numba returns 0 from one that raised, which happens where memory runs out
 FAILED = 1 << 62  # a status bit: some thread did not return DONE
@@ -48,7 +49,7 @@ def trampoline(kernel: int, types: Sequence[str]) -> Trampoline:
     (block,) = function.args
     builder = ir.IRBuilder(function.append_basic_block())
     values = [ir.Constant(first, 0)]
-    for index, kind in enumerate(packed, _HEADER):
+    for index, kind in enumerate(packed, HEADER):
         place = builder.gep(block, [_INT64(index)])
         values.append(builder.load(builder.bitcast(place, kind.as_pointer())))
     values.append(builder.ptrtoint(block, last))
@@ -63,4 +64,10 @@ def trampoline(kernel: int, types: Sequence[str]) -> Trampoline:
     engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
     engine.finalize_object()
     formats = "".join("d" if kind == _TYPES["float64"] else "q" for kind in packed)
-    return Trampoline(engine.get_function_address("trampoline"), struct.Struct(f"{_HEADER}q{formats}").pack, engine)
+    pack = struct.Struct(f"{HEADER}q{formats}").pack if packed else _pack_integers
+    return Trampoline(engine.get_function_address("trampoline"), pack, engine)
+
+
+def _pack_integers(*numbers: int) -> bytes:
+    """Pack the block of a kernel that reads its arguments from there itself (:func:`.work.arguments_at`)."""
+    return array("q", numbers).tobytes()

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 from numba.extending import intrinsic
 
 from .compile import device_function
-from .trampoline import DONE, NEXT, SIZE, STATUS
+from .trampoline import DONE, HEADER, NEXT, SIZE, STATUS
 
-__all__ = ["DONE", "add_status", "next_chunk"]
+__all__ = ["DONE", "add_status", "arguments_at", "block_type", "next_chunk", "pointer"]
 
 
 def _atomic(operation: str) -> Any:
@@ -56,3 +57,25 @@ def add_status(work: int, status: int) -> None:
     """Add the status bits of a chunk to those of the call."""
     if status:
         _or(work, STATUS, status)
+
+
+def block_type(arguments: type[Any]) -> np.dtype[Any]:
+    """The layout of a work block whose arguments are the fields of a named tuple of integers."""
+    fields = [f"head_{k}" for k in range(HEADER)] + list(arguments._fields)
+    return np.dtype([(field, np.int64) for field in fields])
+
+
+@intrinsic
+def pointer(typing_context: Any, address: Any) -> Any:
+    """The integer ``address`` as a pointer, for ``numba.carray``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.intp), generate
+
+
+@device_function
+def arguments_at(work: int, block: Any) -> Any:
+    """The work block at an address, of a type from :func:`block_type`, as a record."""
+    return carray(pointer(work), (1,), block)[0]

@@ -11,8 +11,8 @@ import numpy as np
 from numba import carray
 
 from ..runtime.compile import device_function
+from ..runtime.work import pointer
 from .memory import aligned, dtype_of, store
-from .pointers import pointer
 from .vectors import splat, width
 
 __all__ = ["array_at", "decomposition_at", "doubles_at", "rounded", "zeros"]

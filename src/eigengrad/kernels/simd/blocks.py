@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 
-@intrinsic
-def zero_block(typing_context: Any, lanes: Any) -> Any:
-    """16 vectors of zeros."""
-    kind = types.UniTuple(lanes.vector, 16)
+@intrinsic(prefer_literal=True)
+def zero_block(typing_context: Any, lanes: Any, count: Any) -> Any:
+    """``count`` (a literal) vectors of zeros."""
+    kind = types.UniTuple(lanes.vector, count.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.make_tuple(builder, kind, [lanes.vector.constant(0.0)] * 16)
+        return context.make_tuple(builder, kind, [lanes.vector.constant(0.0)] * count.literal_value)
 
-    return kind(lanes), generate
+    return kind(lanes, count), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -172,27 +172,30 @@ def add_shifted_products(
 
 
 @intrinsic
-def add_products(typing_context: Any, lanes: Any, block: Any, tile: Any, left: Any, right: Any, stride: Any) -> Any:
-    """Add to entry (i, j) of a 4×4 block the vector ``tile[left + i·stride]`` times ``tile[right + j·stride]``."""
+def add_products(
+    typing_context: Any, lanes: Any, block: Any, left: Any, at_left: Any, down: Any, right: Any, at_right: Any,
+    across: Any,
+) -> Any:  # fmt: skip
+    """Add to entry (i, j) of a 4×4 block the vector ``left[at_left + i·down]`` times ``right[at_right + j·across]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, block_kind, tile_kind, _, _, _ = signature.args
-        _, packed, tile, left, right, stride = arguments
-        vector = lanes.vector
-        entries = unpacked(builder, packed)
+        _, block_kind, left_kind, _, _, right_kind, _, _ = signature.args
+        _, packed, left, at_left, down, right, at_right, across = arguments
+        vector, entries = lanes.vector, unpacked(builder, packed)
 
-        def row(start: Any, i: int) -> Any:
-            place = builder.add(start, builder.mul(stride, ir.Constant(stride.type, i)))
-            return load_vector(context, builder, vector, tile_kind, tile, place)
+        def load(kind: Any, array: Any, start: Any, step: Any, i: int) -> Any:
+            place = builder.add(start, builder.mul(step, ir.Constant(step.type, i)))
+            return load_vector(context, builder, vector, kind, array, place)
 
-        rows = [row(left, i) for i in range(4)]
+        rows = [load(left_kind, left, at_left, down, i) for i in range(4)]
         for j in range(4):
-            column = row(right, j)
+            column = load(right_kind, right, at_right, across, j)
             for i in range(4):
                 entries[4 * i + j] = vector.intrinsic(builder, "fma", rows[i], column, entries[4 * i + j])
         return context.make_tuple(builder, block_kind, entries)
 
-    return block(lanes, block, tile, types.intp, types.intp, types.intp), generate
+    i = types.intp
+    return block(lanes, block, left, i, i, right, i, i), generate
 
 
 @intrinsic

@@ -6,10 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .emit import INDEX
+from .emit import INDEX, call_function
 from .vectors import X86
 
 __all__ = ["restore_denormals", "suspend_denormals"]
@@ -22,7 +21,7 @@ def suspend_denormals(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not X86:
             return ir.Constant(INDEX, 0)
-        slot = cgutils.alloca_once(builder, INDEX)
+        slot = _slot(builder)
         _control_register(builder, "stmxcsr", slot)
         before = builder.load(slot)
         builder.store(builder.or_(before, ir.Constant(INDEX, 0x8040)), slot)
@@ -38,7 +37,7 @@ def restore_denormals(typing_context: Any, before: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if X86:
-            slot = cgutils.alloca_once(builder, INDEX)
+            slot = _slot(builder)
             builder.store(arguments[0], slot)
             _control_register(builder, "ldmxcsr", slot)
         return context.get_dummy_value()
@@ -46,8 +45,12 @@ def restore_denormals(typing_context: Any, before: Any) -> Any:
     return types.void(types.uint32), generate
 
 
+def _slot(builder: Any) -> Any:
+    """Room for the control register, in the frame of the function."""
+    with builder.goto_entry_block():
+        return builder.alloca(INDEX)
+
+
 def _control_register(builder: Any, instruction: str, slot: Any) -> None:
-    bytes_pointer = ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [bytes_pointer])
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{instruction}")
-    builder.call(function, [builder.bitcast(slot, bytes_pointer)])
+    place = builder.bitcast(slot, ir.IntType(8).as_pointer())
+    call_function(builder, f"llvm.x86.sse.{instruction}", ir.VoidType(), [place])

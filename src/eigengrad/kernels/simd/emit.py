@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils
 
 __all__ = [
     "INDEX",
     "address",
+    "call_function",
     "first_lanes",
     "in_every_lane",
     "load_lanes",
@@ -26,6 +26,14 @@ __all__ = [
 ]
 
 INDEX = ir.IntType(32)
+
+
+def call_function(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """Call a function of LLVM's by its name, which is declared if it is not yet."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [a.type for a in arguments]), name)
+    return builder.call(function, arguments)
 
 
 def in_every_lane(builder: Any, kind: ir.VectorType, x: Any) -> Any:
@@ -91,9 +99,7 @@ def store_lanes(
 
 def _masked(builder: Any, vector: Any, operation: str, arguments: list[Any]) -> Any:
     result = vector.llvm if operation == "load" else ir.VoidType()
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    name = f"llvm.masked.{operation}.v{vector.width}f{8 * vector.bytes}.p0"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+    return call_function(builder, f"llvm.masked.{operation}.v{vector.width}f{8 * vector.bytes}.p0", result, arguments)
 
 
 def unpacked(builder: Any, block: Any) -> list[Any]:

@@ -59,7 +59,7 @@ def multiply(lanes: Any, scratch: Any, a: int, down: int, across: int, b: int, c
         pair = column + W < n
         for row in range(0, n, _HEIGHT // 2 if pair else _HEIGHT):
             left, right, place = a + row * down, b + column, c + row * stride + column
-            block = zero_block(lanes)
+            block = zero_block(lanes, 16)
             if pair:
                 block = add_outers(lanes, block, 2, n, scratch, right, stride, scratch, left, across, down)
                 store_block(lanes, scratch, place, stride, block, 2, n < 0)

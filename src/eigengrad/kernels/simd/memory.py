@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..runtime.compile import device_function
-from .emit import INDEX, first_lanes, load_lanes, load_number, load_vector, store_lanes, store_vector
+from .emit import INDEX, call_function, first_lanes, load_lanes, load_number, load_vector, store_lanes, store_vector
 from .vectors import X86
 
 __all__ = [
@@ -93,8 +92,7 @@ def finish_streaming(typing_context: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if X86:
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse.sfence"), [])
+            call_function(builder, "llvm.x86.sse.sfence", ir.VoidType(), [])
         return context.get_dummy_value()
 
     return types.void(), generate

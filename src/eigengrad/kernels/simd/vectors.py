@@ -17,14 +17,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils, config
-from numba.core.codegen import get_host_cpu_features
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, models, register_model
+from llvmlite import binding, ir
+from numba import config, types
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from .emit import INDEX, in_every_lane
+from .emit import INDEX, call_function, in_every_lane
 
 __all__ = [
     "Lanes",
@@ -57,8 +54,14 @@ _CONTRACT = ("contract", "nsz")
 
 
 def _cpu_features() -> set[str]:
-    """What this CPU can do, or what NUMBA_CPU_FEATURES says that it can."""
-    chosen = config.CPU_FEATURES if config.CPU_FEATURES is not None else get_host_cpu_features()
+    """What this CPU can do, or what NUMBA_CPU_FEATURES and NUMBA_ENABLE_AVX say that it can."""
+    chosen = config.CPU_FEATURES
+    if chosen is None:
+        return {
+            name
+            for name, there in binding.get_host_cpu_features().items()
+            if there and (config.ENABLE_AVX or not name.startswith("avx"))
+        }
     return {feature[1:] for feature in chosen.split(",") if feature.startswith("+")}
 
 
@@ -96,9 +99,7 @@ class Vector(types.Type):
 
     def intrinsic(self, builder: Any, name: str, *arguments: Any) -> Any:
         """Call LLVM's function ``name`` on vectors of this type."""
-        suffix = f"v{self.width}f{8 * self.bytes}"
-        kind = ir.FunctionType(self.llvm, [a.type for a in arguments])
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.{suffix}"), arguments)
+        return call_function(builder, f"llvm.{name}.v{self.width}f{8 * self.bytes}", self.llvm, list(arguments))
 
 
 class Mask(types.Type):
@@ -129,12 +130,13 @@ class _MaskModel(models.PrimitiveModel):
 def _operator(symbol: Any, kind: type, arity: int, result: Any, generate: Any) -> None:
     """Teach numba one operator between values of one ``kind``."""
 
-    @infer_global(symbol)
-    class _Typing(AbstractTemplate):
-        def generic(self, arguments: Any, _: Any) -> Any:
-            if len(arguments) == arity and isinstance(arguments[0], kind) and len(set(arguments)) == 1:
-                return signature(result(arguments[0]), *arguments)
-            return None
+    def of_one(a: Any) -> Any:
+        return result(a) if isinstance(a, kind) else None
+
+    def of_two(a: Any, b: Any) -> Any:
+        return result(a) if isinstance(a, kind) and a == b else None
+
+    type_callable(symbol)(lambda context: of_one if arity == 1 else of_two)
 
     @lower_builtin(symbol, *[kind] * arity)
     def _lowering(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -387,14 +389,11 @@ def _estimate(builder: Any, vector: Vector, x: Any, what: str) -> Any:
     register, mask = ir.VectorType(_LLVM[vector.dtype], n), ir.IntType(max(8, n))
     letter = "s" if vector.bytes == 4 else "d"
     name = f"llvm.x86.avx512.{what}.p{letter}.{8 * n * vector.bytes}"
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(register, [register, register, mask]), name
-    )
     zero, every = ir.Constant(register, [0.0] * n), ir.Constant(mask, -1)
     parts = []
     for start in range(0, vector.width, n):
         lanes = ir.Constant(ir.VectorType(INDEX, n), list(range(start, start + n)))
-        parts.append(builder.call(function, [builder.shuffle_vector(x, x, lanes), zero, every]))
+        parts.append(call_function(builder, name, register, [builder.shuffle_vector(x, x, lanes), zero, every]))
     while len(parts) > 1:
         count = 2 * parts[0].type.count
         joined = ir.Constant(ir.VectorType(INDEX, count), list(range(count)))

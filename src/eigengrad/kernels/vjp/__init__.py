@@ -6,7 +6,7 @@ A plan says whether one kernel does all of it, or what is between products of BL
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,18 +15,13 @@ from torch import Tensor
 from ..._inputs import matmul
 from .. import costs
 from ..dispatch import KernelsUnavailableError, load, vector_bytes
-from ..memory import address, empty_like, readable, readable_strided
-from ..templates import template
+from ..memory import InMemory, address, column_major, maker, readable, readable_strided
 from .codes import FUNCTIONS, INCOMPLETE, REMOVED, RULES
 
 if TYPE_CHECKING:
     from ..runtime.launch import Launcher
 
 __all__ = ["RuleVjp", "eigh_vjp", "function_vjp"]
-
-_BATCHED = 32  # up to this n many matrices are taken at once, a matrix a lane,
-_LARGEST = 512  # and up to this one by one,
-_SINGLE = 64  # unless it is a single one that is larger than this: its products are for BLAS and its threads
 
 
 class RuleVjp(NamedTuple):
@@ -58,7 +53,7 @@ def eigh_vjp(
     if gL is not None:
         gL = readable(gL, dtype, values)
         slopes = address(gL)
-    options = n, RULES[rule], *parameters
+    options = RULES[rule], *parameters
     if not plan.complete:
         Vt = V.mT
         X = readable(matmul(Vt, gV), dtype, values * n)
@@ -67,7 +62,7 @@ def eigh_vjp(
     by_rows = gV.is_contiguous()
     G = readable(gV if by_rows else gV.mT, dtype, values * n)
     W = readable_strided(V, dtype, shape, plan.columns)
-    gA = empty_like(plan.result)
+    gA = plan.new_result()
     status = plan.run((address(W), address(G), int(by_rows), address(L_), slopes, address(gA)), options)
     return RuleVjp(gA, bool(status & REMOVED), bool(status & INCOMPLETE))
 
@@ -83,8 +78,8 @@ def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor) -> Tensor | Non
         return None
     values = plan.batch * plan.n
     L_, W = readable(L, dtype, values), readable_strided(V, dtype, shape, plan.columns)
-    E, gA = readable(G, dtype, values * plan.n), empty_like(plan.result)
-    plan.run((address(W), address(E), address(L_), address(gA)), (plan.n, FUNCTIONS[function]))
+    E, gA = readable(G, dtype, values * plan.n), plan.new_result()
+    plan.run((address(W), address(E), address(L_), address(gA)), (FUNCTIONS[function],))
     return gA
 
 
@@ -94,19 +89,15 @@ class _Plan(NamedTuple):
     n: int
     batch: int
     complete: bool  # the kernel does all of it; or else what is between products
-    result: Tensor  # a template
+    new_result: Callable[[], InMemory]
     columns: tuple[int, ...]  # strides of matrices whose columns are contiguous
     kernel: Launcher
     unit: int  # it takes so many matrices at a time
     microseconds: float  # that it takes alone, about
 
-    def __repr__(self) -> str:
-        """Without the templates, which have no memory to print."""
-        return f"{type(self).__name__}(n={self.n}, batch={self.batch}, unit={self.unit})"
-
     def run(self, places: Sequence[Any], options: Sequence[Any]) -> int:
-        """Run the kernel; its status bits."""
-        return self.kernel.launch(places, self.batch, self.unit, options, self.microseconds)
+        """Run the kernel and return its status bits."""
+        return self.kernel.launch((*places, self.batch, self.n, *options), self.batch, self.unit, self.microseconds)
 
 
 def _plan_or_none(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
@@ -120,18 +111,17 @@ def _plan_or_none(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | N
 def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
     """Which kernel pulls gradients through a "rule" or a "function", by measurement; None if a function has none."""
     n, batch = shape[-1], shape[:-2].numel()
-    complete = n <= _SINGLE or (n <= _LARGEST and batch > 1)
+    complete = n <= costs.LARGEST_SINGLE_VJP or (n <= costs.LARGEST and batch > 1)
     function, unit = what == "function", vector_bytes() // dtype.itemsize
     if not complete and function:
         return None
     batched = costs.vjp_batched(n, batch, unit, function)
-    single = costs.vjp_single(n, batch, dtype == torch.float32)
-    if n <= _BATCHED and batched <= single:
+    single = costs.vjp_single(n, batch, unit, dtype == torch.float32)
+    if n <= costs.LARGEST_BATCHED_VJP and batched <= single:
         module, name, microseconds = "batched", f"{what}_vjp_batched", batched
     elif complete:
         module, name, unit, microseconds = "single", f"{what}_vjp_single", 1, single
     else:
         module, name, unit, microseconds = "single", "fill_bracket", 1, costs.bracket(n, batch)
-    result, run = template(shape, dtype), load(f"vjp.{module}", name, dtype)
-    columns = (*result.stride()[:-2], 1, n)
-    return _Plan(n, batch, complete, result, columns, run, unit, microseconds)
+    run = load(f"vjp.{module}", name, dtype)
+    return _Plan(n, batch, complete, maker(shape, dtype), column_major(shape), run, unit, microseconds)
