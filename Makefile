@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fuzz lint bench docs clean
+.PHONY: help demo test test-slow test-gpu fuzz lint bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ test: $(READY)  ## the test suite, with doctests (minutes)
 
 test-slow: $(READY)  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)
+
+test-gpu: $(READY)  ## the Triton kernels on a CUDA or ROCm GPU, which torch must be built for
+	@TRITON_INTERPRET=0 $(BIN)/python -m pytest -q tests/kernels/gpu $(PYTEST)
 
 fuzz: $(READY)  ## a million adversarial matrices through rules and functions
 	@$(BIN)/python tests/fuzzing/fuzz.py $(FUZZ)

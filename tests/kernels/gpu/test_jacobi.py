@@ -1,4 +1,4 @@
-"""The Triton eigensolvers in the interpreter, against LAPACK, on matrices that are hard for Jacobi.
+"""The Triton eigensolvers, in the interpreter or on a GPU, against LAPACK, on matrices that are hard for Jacobi.
 
 Measured over all 47 types of :mod:`matrix_types`, residuals and orthogonality are at most 2 times LAPACK's, matrix by
 matrix, and about half of it in the median. The quick tests take some of the types: the interpreter is slow.
@@ -7,8 +7,8 @@ matrix, and about half of it in the median. The quick tests take some of the typ
 import pytest
 import torch
 
+import triton_launches as launch
 from eigengrad.testing import decomposition_errors
-from interpreted import launch
 from matrix_types import TYPES, matrices
 
 REAL = [torch.float32, torch.float64]
