@@ -1,7 +1,7 @@
 """The launches of the Triton kernels, for tensors on the CPU: in triton's interpreter, or on a GPU and back.
 
 ``conftest.py`` sets ``TRITON_INTERPRET=1``, with which kernels run in Python. With ``TRITON_INTERPRET=0`` they run on
-the GPU: ``make test-gpu``. Tests that import this module are skipped where there is no triton, or no GPU for the latter.
+the GPU: ``make test-gpu``. Tests that import this module are skipped where there is no triton, or no such GPU.
 """
 
 import os
