@@ -7,7 +7,7 @@ VERSIONS ?= /tmp/eigengrad-versions
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-versions fuzz fuzz-files lint bench docs clean
+.PHONY: help demo test test-slow test-gpu test-versions fuzz fuzz-files lint bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,6 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) torch==2.13.0
 	@echo "==> installing eigengrad and its tools"
 	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-deps triton
 	@touch $@
 
 demo: $(READY)  ## the NaN, the remedy, and every method trained on digits: out/demo/
@@ -34,6 +35,9 @@ test-slow: $(READY)  ## the slow tests
 
 test-versions:  ## the core tests on the oldest and the newest torch, counted in benchmarks/results/versions.md
 	@$(PYTHON) benchmarks/versions.py $(VERSIONS)
+
+test-gpu: $(READY)  ## the Triton kernels on a CUDA or ROCm GPU, which torch must be built for
+	@TRITON_INTERPRET=0 $(BIN)/python -m pytest -q tests/kernels/gpu $(PYTEST)
 
 fuzz: $(READY)  ## ten million adversarial matrices through rules and functions
 	@$(BIN)/python tests/fuzzing/fuzz.py $(FUZZ)

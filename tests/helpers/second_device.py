@@ -169,12 +169,14 @@ def _on_host(options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in ("device", "pin_memory", "layout") and v is not None}
 
 
-for _name in ("empty.memory_format", "empty_strided", "triu_indices", "tril_indices"):
+def _constructor(function: Any) -> Any:
+    return lambda *arguments, **options: DeviceTensor(function(*arguments, **_on_host(options)))
 
-    def _make(*arguments: Any, _function: Any = getattr(torch, _name.partition(".")[0]), **options: Any) -> Any:
-        return DeviceTensor(_function(*arguments, **_on_host(options)))
 
-    torch.library.impl(f"aten::{_name}", "privateuseone")(_make)
+torch.library.impl("aten::empty.memory_format", "privateuseone")(_constructor(torch.empty))
+torch.library.impl("aten::empty_strided", "privateuseone")(_constructor(torch.empty_strided))
+torch.library.impl("aten::triu_indices", "privateuseone")(_constructor(torch.triu_indices))
+torch.library.impl("aten::tril_indices", "privateuseone")(_constructor(torch.tril_indices))
 
 _autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")  # autocast can be on, but casts nothing
 _autocast.fallback(torch.library.fallthrough_kernel)

@@ -1,14 +1,15 @@
-"""The Triton eigensolvers in the interpreter, against LAPACK, on matrices that are hard for Jacobi.
+"""The Triton eigensolvers, in the interpreter or on a GPU, against LAPACK, on matrices that are hard for Jacobi.
 
 Measured over all 47 types of :mod:`matrix_types`, residuals and orthogonality are at most 2 times LAPACK's, matrix by
 matrix, and about half of it in the median. The quick tests take some of the types: the interpreter is slow.
 """
 
+import numpy as np
 import pytest
 import torch
 
+import triton_launches as launch
 from eigengrad.testing import decomposition_errors
-from interpreted import launch
 from matrix_types import TYPES, matrices
 
 REAL = [torch.float32, torch.float64]
@@ -107,3 +108,32 @@ def test_empty_batches():
     for shape in ((0, 3, 3), (2, 0, 0), (0, 9, 9)):
         L, V, status = launch.decompose(torch.empty(shape))
         assert (L.shape, V.shape, status.shape) == (shape[:-1], shape, shape[:-2])
+
+
+@pytest.mark.skipif(not launch.INTERPRETED, reason="a GPU has roots and divisions of its own")
+@pytest.mark.parametrize(("n", "names"), [(3, TYPES), (4, TYPES), (8, FEW), (16, FEW[:2])], ids=["3", "4", "8", "16"])
+def test_approximate_roots_and_divisions_do_not_matter(n, names, monkeypatch):
+    """GPUs divide float32 and take its square roots to 2 ulp; here with an error of that size in each."""
+    import triton.runtime.interpreter as interpreter
+
+    noise = np.random.default_rng(0)
+
+    def rough(name):
+        exact = getattr(interpreter.InterpreterBuilder, name)
+
+        def operation(self, *arguments):
+            result = exact(self, *arguments)
+            if result.data.dtype == np.float32:
+                error = noise.uniform(-2, 2, result.data.shape) * 2.0**-23
+                result.data = (result.data * (1 + error)).astype(np.float32)
+            return result
+
+        monkeypatch.setattr(interpreter.InterpreterBuilder, name, operation)
+
+    for name in ("create_fdiv", "create_sqrt", "create_rsqrt"):
+        rough(name)
+    generator = torch.Generator().manual_seed(n)
+    A = torch.stack([TYPES[name](n, generator, torch.float32) for name in names])
+    before = noise.bit_generator.state
+    assert_as_good_as_lapack(A)
+    assert noise.bit_generator.state != before

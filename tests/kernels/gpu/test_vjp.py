@@ -1,15 +1,15 @@
-"""The one-kernel backward passes in the interpreter, against torch operations and the CPU kernels."""
+"""The one-kernel backward passes, in the interpreter or on a GPU, against torch operations and the CPU kernels."""
 
 import pytest
 import torch
 
 import eigengrad as eg
+import triton_launches as launch
 from eigengrad.kernels.vjp import function_vjp
 from eigengrad.matrix_functions.divided_differences import ScalarFunction
 from eigengrad.matrix_functions.inv_sqrt import InvSqrt
 from eigengrad.matrix_functions.spectral import _directional
 from eigengrad.matrix_functions.sqrt import Sqrt
-from interpreted import launch
 
 REAL = [torch.float32, torch.float64]
 RULES = [

@@ -1,7 +1,7 @@
 """What the eigensolvers share: a matrix's scale as a power of two, the rotation of a pair, and small products.
 
 Square roots and divisions of float32 are approximate on GPUs (to 2 ulp). Nothing here relies on them being exact:
-scales are made from exponent bits, and a rotation is brought back to cos² + sin² = 1 by multiplications.
+scales are made from exponent bits, and the tangent and the norm of a rotation are corrected by multiplications.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def rotation(gap, off, turn, first):
         x_p ← cos · x_p − sin · x_q for the columns, and a_pp ← a_pp − change.
     """
     twice = off + off
-    tan = tl.where(turn, twice / tl.where(turn, tl.abs(gap) + tl.sqrt(gap * gap + twice * twice), 1.0), 0.0)
+    h = tl.where(turn, tl.sqrt(gap * gap + twice * twice), 1.0)
+    tan = twice / (tl.abs(gap) + h)
+    tan += (off - tan * (tl.abs(gap) + off * tan)) / h  # a Newton step, which leaves nothing of the roots' errors
+    tan = tl.where(turn, tan, 0.0)
     tan = tl.where((gap > 0) | ((gap == 0) & first), tan, -tan)
     cos = tl.rsqrt(tan * tan + 1.0)
     sin = tan * cos

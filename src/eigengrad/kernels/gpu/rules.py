@@ -87,11 +87,10 @@ def _geometric_sum(q, terms: tl.constexpr):
     total = tl.full(q.shape, 1.0, q.dtype)
     power = q
     for digit in tl.static_range(53, -1, -1):
-        whole: tl.constexpr = int(terms) >> digit
-        if whole > 1:
+        if terms // 2**digit > 1:
             total = total * (1.0 + power)
             power = power * power
-            if whole % 2 == 1:
+            if terms // 2**digit % 2 == 1:
                 total = 1.0 + q * total
                 power = power * q
     return total

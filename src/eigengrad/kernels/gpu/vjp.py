@@ -52,7 +52,7 @@ def rule_vjp(
     xt = tl.trans(x)
     difference = 0.5 * (x - xt)
     # What is no more than the round-off of the products says nothing; see gradients.rule.skew_part. NaN is kept.
-    noise = tl.sqrt(n.to(dtype)) * machine_epsilon(dtype)
+    noise = tl.sqrt(tl.full((), 1.0, dtype) * n) * machine_epsilon(dtype)
     column_sizes, row_sizes = tl.max(tl.abs(x), 0), tl.max(tl.abs(xt), 1)
     nothing = tl.abs(difference) <= noise * column_sizes[None, :] + noise * row_sizes[:, None]
     difference = tl.where(nothing, 0.0, difference)
