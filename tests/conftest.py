@@ -7,6 +7,8 @@ import signal
 import pytest
 import torch
 
+collect_ignore_glob = ["helpers/second_device*"]  # it changes torch: for processes of its own
+
 torch.set_num_threads(1)
 os.environ.setdefault("TRITON_INTERPRET", "1")  # counts when triton is imported: its kernels then take CPU tensors
 with contextlib.suppress(ValueError):  # outside the main thread

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-import eigengrad._inputs
+import eigengrad._execution
 
 __all__ = ["DEVICE", "WAITS", "DeviceTensor", "no_waiting"]
 
@@ -181,7 +181,7 @@ torch.library.impl("aten::tril_indices", "privateuseone")(_constructor(torch.tri
 _autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")  # autocast can be on, but casts nothing
 _autocast.fallback(torch.library.fallthrough_kernel)
 
-eigengrad._inputs._PLAIN = (*eigengrad._inputs._PLAIN, DeviceTensor)  # it stands for a plain tensor
+eigengrad._execution._PLAIN = (*eigengrad._execution._PLAIN, DeviceTensor)  # it stands for a plain tensor
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import eigengrad as eg
+import kernel_eigh
 from eigengrad.kernels import costs, dispatch, eigensolvers
 from eigengrad.kernels.dispatch import vector_bytes
-from eigengrad.solvers import batched
 from eigengrad.testing import MATRICES, SPECTRA, decomposition_errors, hard_matrices, random_hermitian
 
 pytest.importorskip("numba")
@@ -97,9 +97,9 @@ def test_shapes_here_reach_every_kernel(dtype):
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 15, 16, 17, 24, 33, 40, 64, 65, 100])
 def test_residual_and_orthogonality_are_at_most_twice_those_of_lapack(n, dtype):
     A = suite(n, dtype, seed=n)
-    assert_as_good_as_lapack(A, *batched.eigh(A, "L"))
+    assert_as_good_as_lapack(A, *kernel_eigh.eigh(A, "L"))
     if chosen(1, n, dtype) != chosen(len(A), n, dtype):
-        alone = [batched.eigh(M, "L") for M in A]
+        alone = [kernel_eigh.eigh(M, "L") for M in A]
         assert_as_good_as_lapack(A, torch.stack([L for L, _ in alone]), torch.stack([V for _, V in alone]))
 
 
@@ -111,7 +111,7 @@ def test_residual_and_orthogonality_are_at_most_twice_those_of_lapack(n, dtype):
 )
 def test_large_matrices_are_as_accurate_too(n, every, dtype):
     A = suite(n, dtype, seed=n, every=every)
-    assert_as_good_as_lapack(A, *batched.eigh(A, "L"))
+    assert_as_good_as_lapack(A, *kernel_eigh.eigh(A, "L"))
 
 
 @dtypes
@@ -214,7 +214,7 @@ def test_diagonal_matrices_come_out_exactly(batch, n, dtype, generator):
     values = torch.cat([values, torch.arange(n).expand(batch, n), torch.arange(n, 0, -1).expand(batch, n)])[::3].to(
         dtype
     )
-    L, V = batched.eigh(torch.diag_embed(values), "L")
+    L, V = kernel_eigh.eigh(torch.diag_embed(values), "L")
     assert torch.equal(L, values.sort(-1).values)
     assert torch.equal(V.abs().sort(-2).values[:, -1], torch.ones_like(L))
     assert torch.equal(V.abs().sum(-2), torch.ones_like(L))
@@ -224,7 +224,7 @@ def test_diagonal_matrices_come_out_exactly(batch, n, dtype, generator):
 @dtypes
 @shapes
 def test_zero_matrices_have_zero_eigenvalues_and_orthonormal_vectors(batch, n, dtype):
-    L, V = batched.eigh(torch.zeros(batch, n, n, dtype=dtype), "L")
+    L, V = kernel_eigh.eigh(torch.zeros(batch, n, n, dtype=dtype), "L")
     assert torch.equal(L, torch.zeros(batch, n, dtype=dtype))
     assert torch.equal(V.mT @ V, torch.eye(n, dtype=dtype).expand(batch, n, n))
 
@@ -234,9 +234,9 @@ def test_zero_matrices_have_zero_eigenvalues_and_orthonormal_vectors(batch, n, d
 def test_a_power_of_two_scales_the_eigenvalues_and_nothing_else(batch, n, dtype, generator):
     A = random_hermitian(SPECTRA["indefinite"]((batch, n), generator), generator, dtype)
     A = torch.where(A.abs() < 2.0**-12, 0.0, A)  # no entry becomes denormal on the way down
-    L, V = batched.eigh(A, "L")
+    L, V = kernel_eigh.eigh(A, "L")
     for exponent in (-110, -60, -1, 1, 60, 120) if dtype == torch.float32 else (-1000, -500, -1, 1, 500, 1010):
-        scaled, W = batched.eigh(
+        scaled, W = kernel_eigh.eigh(
             torch.ldexp(torch.ldexp(A, torch.tensor(exponent // 2)), torch.tensor(exponent - exponent // 2)), "L"
         )
         assert same_bits(
@@ -255,8 +255,8 @@ def test_denormal_matrices_are_decomposed_to_the_last_denormal_bit(batch, n, dty
         multiples = multiples.tril() + multiples.tril(-1).mT
         A = multiples * step
         assert (A / step == multiples).all()
-        L, V = batched.eigh(A, "L")
-        expected, _ = batched.eigh(multiples, "L")
+        L, V = kernel_eigh.eigh(A, "L")
+        expected, _ = kernel_eigh.eigh(multiples, "L")
         values = L.double() / step
         assert (values - expected.double()).abs().max() <= 1  # rounded once, or twice on the way
         # The vectors are as good as those of the multiples; where rounded values are equal, so is any order.
@@ -304,7 +304,7 @@ def test_single_matrices_with_nan_are_refused(n, dtype):
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_entries_that_are_not_read_do_not_matter(batch, n, dtype, bad, generator):
     A = random_hermitian(SPECTRA["separated"]((batch, n), generator), generator, dtype)
-    L, V = batched.eigh(A, "L")
+    L, V = kernel_eigh.eigh(A, "L")
     garbage = torch.full_like(A, bad)
     lower = torch.where(torch.ones(n, n).tril().bool(), A, garbage)
     upper = torch.where(torch.ones(n, n).triu().bool(), A, garbage)
@@ -371,9 +371,9 @@ def test_where_blocks_end_does_not_matter(n, kernel, dtype):
 def test_the_place_in_the_batch_does_not_matter(batch, n, dtype):
     A = suite(n, dtype)[:batch]
     A = torch.cat([A, A])[:batch]
-    L, V = batched.eigh(A, "L")
+    L, V = kernel_eigh.eigh(A, "L")
     for shift in (1, 5, batch - 1):
-        shifted = batched.eigh(A.roll(shift, 0), "L")
+        shifted = kernel_eigh.eigh(A.roll(shift, 0), "L")
         assert same_bits((shifted[0].roll(-shift, 0), L), (shifted[1].roll(-shift, 0), V))
 
 
@@ -385,11 +385,11 @@ def test_the_number_of_threads_does_not_matter(batch, n, dtype):
     while eigensolvers.plan(torch.Size([batch, n, n]), dtype).microseconds < costs.THREAD_COST:
         batch = 2 * batch + 1
     A = torch.cat([suite(n, dtype)] * (batch // 60 + 1))[:batch]
-    L, V = batched.eigh(A, "L")
+    L, V = kernel_eigh.eigh(A, "L")
     try:
         for count in (2, 3, 7):
             torch.set_num_threads(count)
-            assert same_bits(*zip((L, V), batched.eigh(A, "L"), strict=True))
+            assert same_bits(*zip((L, V), kernel_eigh.eigh(A, "L"), strict=True))
     finally:
         torch.set_num_threads(1)
 
@@ -399,11 +399,11 @@ def test_the_number_of_threads_does_not_matter(batch, n, dtype):
 def test_a_call_repeats_itself(batch, n, dtype):
     """Whatever the memory that it gets held before."""
     A = suite(n, dtype)[:batch]
-    first = batched.eigh(A, "L")
+    first = kernel_eigh.eigh(A, "L")
     for fill in (torch.nan, torch.inf, 0.0, 1e30):
         litter = [torch.full((size,), fill) for size in (2**8, 2**12, 2**16, 2**20)]
         del litter
-        assert same_bits(*zip(first, batched.eigh(A, "L"), strict=True))
+        assert same_bits(*zip(first, kernel_eigh.eigh(A, "L"), strict=True))
 
 
 @dtypes
@@ -472,11 +472,11 @@ def keeps_denormals():
 def test_denormal_arithmetic_is_as_before(batch, n, dtype):
     A = suite(n, dtype)[:batch]
     assert keeps_denormals()
-    batched.eigh(A, "L")
+    kernel_eigh.eigh(A, "L")
     assert keeps_denormals()
     A[0, n - 1, 0] = torch.nan
     with pytest.raises(torch.linalg.LinAlgError):
-        batched.eigh(A, "L")
+        kernel_eigh.eigh(A, "L")
     assert keeps_denormals()
 
 
@@ -486,7 +486,7 @@ def test_who_has_switched_denormals_off_keeps_them_off(batch, n, dtype):
     if not torch.set_flush_denormal(True):
         pytest.skip("this CPU cannot")
     try:
-        batched.eigh(suite(n, dtype)[:batch], "L")
+        kernel_eigh.eigh(suite(n, dtype)[:batch], "L")
         assert not keeps_denormals()
     finally:
         torch.set_flush_denormal(False)
@@ -513,10 +513,10 @@ def test_many_calls_keep_nothing(batch, n, calls, two_threads):
 
     def work(count):
         for _ in range(count):
-            batched.eigh(A, "L")
+            kernel_eigh.eigh(A, "L")
         for _ in range(count // 10):
             with pytest.raises(torch.linalg.LinAlgError):
-                batched.eigh(bad, "L")
+                kernel_eigh.eigh(bad, "L")
 
     work(calls // 10)
     before = resident()

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import eigengrad as eg
 from eigengrad import kernels
-from eigengrad.kernels import costs, huge_pages
+from eigengrad.kernels import KernelPasses, costs, huge_pages
 from eigengrad.nn import DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d
 from eigengrad.nn.layout import channels_fast
-from eigengrad.nn.passes import BlasPasses, KernelPasses
+from eigengrad.nn.passes import BlasPasses
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="the extra `fast` is not installed")
 

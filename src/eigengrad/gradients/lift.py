@@ -15,12 +15,12 @@ from .._execution import can_read
 from .._inputs import detached
 from .removed import is_attributed, warn_out_of_range
 
-__all__ = ["lift", "lower"]
+__all__ = ["EXPONENTS", "lift", "lower"]
 
 # Matrices whose values are all below 2^−k are multiplied by 2^k. What is larger has a round-off, and widths of rules
 # well below that, which are not denormal: 1e-6 · finfo.eps · 2^−k is an ordinary number. And so is what the smallest
 # denormal number becomes, times finfo.eps, and its reciprocal.
-_EXPONENT = {torch.float32: 75, torch.float64: 800}
+EXPONENTS = {torch.float32: 75, torch.float64: 800}
 
 
 def lift(values: Tensor) -> Tensor | None:
@@ -31,7 +31,7 @@ def lift(values: Tensor) -> Tensor | None:
     Args:
         values: eigenvalues or singular values in ascending or descending order, (..., n), n > 0.
     """
-    factor = 2.0 ** _EXPONENT[values.dtype]
+    factor = 2.0 ** EXPONENTS[values.dtype]
     concrete = values.device.type == "cpu" and can_read(values)
     if concrete and (values.numel() == 0 or values.detach().abs().amin().item() >= 1 / factor):
         return None

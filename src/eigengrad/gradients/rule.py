@@ -89,28 +89,49 @@ class PairRule(GradientRule):
             if gL is None:
                 return torch.zeros_like(V) if gV is None else no_gradient(V, gV)
             return matmul(V * gL.unsqueeze(-2), V.mH)
-        kernel = self.kernel() if self._kernel_fits else None
-        if kernel is not None and not observers and gpu.usable(V, L, gL, gV):
-            return gpu.eigh_vjp(*kernel, self.scale_free, L, V, gL, gV, lambda: self._lifted_pullback(L, V, gL, gV))
+        kernel = self.kernel() if self._kernel_fits and not observers else None
+        if kernel is not None:
+            if kernels.usable(V, gL, gV):
+                gA = self._by_kernel(kernel, L, V, gL, gV, self.scale_free)
+                if gA is not None:
+                    return gA
+            elif gpu.usable(V, L, gL, gV):
+                return gpu.eigh_vjp(*kernel, self.scale_free, L, V, gL, gV, lambda: self._lifted_pullback(L, V, gL, gV))
         return self._lifted_pullback(L, V, gL, gV)
 
     def _lifted_pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
+        """:meth:`pullback` for two or more eigenvalues of any size."""
         factor = lift(L) if self.scale_free else None
         if factor is None:
             return self._pullback(L, V, gL, gV)
         return lower(self._pullback(L * factor, V, None if gL is None else gL / factor, gV), factor)
 
+    def _by_kernel(
+        self,
+        kernel: tuple[str, tuple[float, float]],
+        L: Tensor,
+        V: Tensor,
+        gL: Tensor | None,
+        gV: Tensor,
+        refuse_tiny: bool,
+    ) -> Tensor | None:
+        """:meth:`pullback` by a kernel; None if there is none, or if it is to refuse tiny matrices and meets one."""
+        found = eigh_vjp(*kernel, L, V, gL, gV)
+        if found is None or (found.tiny and refuse_tiny):
+            return None
+        if found.removed:
+            warn_removed(self)
+        if found.incomplete:
+            warn_incomplete()
+        return found.gradient
+
     def _pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
         """:meth:`pullback` for two or more eigenvalues whose reciprocals the type can hold."""
-        kernel = self.kernel() if self._kernel_fits else None
-        if kernel is not None and not observers and kernels.usable(V, gL, gV):
-            found = eigh_vjp(*kernel, L, V, gL, gV)
-            if found is not None:
-                if found.removed:
-                    warn_removed(self)
-                if found.incomplete:
-                    warn_incomplete()
-                return found.gradient
+        kernel = self.kernel() if self._kernel_fits and not observers else None
+        if kernel is not None and kernels.usable(V, gL, gV):
+            gA = self._by_kernel(kernel, L, V, gL, gV, False)
+            if gA is not None:
+                return gA
         Vh = V.mH
         return matmul(matmul(V, self.bracket(L, matmul(Vh, gV), gL)), Vh)
 

@@ -16,7 +16,7 @@ from ..._inputs import matmul
 from .. import costs
 from ..dispatch import KernelsUnavailableError, load, vector_bytes
 from ..memory import InMemory, address, column_major, maker, readable, readable_strided
-from .codes import FUNCTIONS, INCOMPLETE, REMOVED, RULES
+from .codes import FUNCTIONS, INCOMPLETE, REMOVED, RULES, TINY
 
 if TYPE_CHECKING:
     from ..runtime.launch import Launcher
@@ -30,6 +30,12 @@ class RuleVjp(NamedTuple):
     gradient: Tensor
     removed: bool  #: the rule removed more than half of the gradient of some matrix
     incomplete: bool  #: some gradient is incomplete whatever the rule: see ``gradients.observation.is_incomplete``
+    tiny: bool  #: some matrix is zero, or so small that it has to be lifted first: see ``gradients.lift``
+
+    @classmethod
+    def of(cls, gradient: Tensor, status: int) -> RuleVjp:
+        """From the status bits of a kernel."""
+        return cls(gradient, bool(status & REMOVED), bool(status & INCOMPLETE), bool(status & TINY))
 
 
 def eigh_vjp(
@@ -58,13 +64,13 @@ def eigh_vjp(
         Vt = V.mT
         X = readable(matmul(Vt, gV), dtype, values * n)
         status = plan.run((address(X), address(L_), slopes), options)
-        return RuleVjp(matmul(matmul(V, X), Vt), bool(status & REMOVED), bool(status & INCOMPLETE))
+        return RuleVjp.of(matmul(matmul(V, X), Vt), status)
     by_rows = gV.is_contiguous()
     G = readable(gV if by_rows else gV.mT, dtype, values * n)
     W = readable_strided(V, dtype, shape, plan.columns)
     gA = plan.new_result()
     status = plan.run((address(W), address(G), int(by_rows), address(L_), slopes, address(gA)), options)
-    return RuleVjp(gA, bool(status & REMOVED), bool(status & INCOMPLETE))
+    return RuleVjp.of(gA, status)
 
 
 def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:

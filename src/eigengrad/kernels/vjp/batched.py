@@ -24,7 +24,7 @@ from ..simd.interleave import deinterleave, interleave
 from ..simd.memory import aligned, load, store
 from ..simd.vectors import absolute, any_lane, fma, lanes_of, larger, root, splat, width
 from .codes import FUNCTIONS
-from .rules import SATURATE, incomplete, make_ready, measures, much_removed, weigh, without_noise
+from .rules import SATURATE, incomplete, make_ready, measures, much_removed, tiny, weigh, without_noise
 
 __all__ = ["function_vjp_batched", "rule_vjp_batched"]
 
@@ -82,7 +82,7 @@ def _rule(
                     )  # fmt: skip
                 store(x, (i * n + j) * W, t)
                 store(x, (j * n + i) * W, t)
-        status |= much_removed(lanes, exact, removed)
+        status |= much_removed(lanes, exact, removed) | tiny(lanes, n, values)
         product(lanes, n, x, n, 1, v, n, 1, g)
         product(lanes, n, v, 1, n, g, n, 1, x)
         deinterleave(lanes, begin, count, n * n, x, gA, offsets)

@@ -11,17 +11,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
+from ...gradients.lift import EXPONENTS
 from ...gradients.observation import TOGETHER
 from ..runtime.compile import device_function
 from ..simd.memory import load, store
 from ..simd.vectors import absolute, any_lane, fma, larger, select, splat, width
-from .codes import INCOMPLETE, REMOVED, RULES
+from .codes import INCOMPLETE, REMOVED, RULES, TINY
 
-__all__ = ["SATURATE", "incomplete", "make_ready", "measures", "much_removed", "weigh", "without_noise"]
+__all__ = ["SATURATE", "incomplete", "make_ready", "measures", "much_removed", "tiny", "weigh", "without_noise"]
 
 _TAYLOR, _CLIP, _LORENTZIAN, _MASK, SATURATE = (
     RULES[name] for name in ("taylor", "clip", "lorentzian", "mask", "saturate")
 )
+_SMALL, _SMALL_DOUBLE = (2.0 ** -EXPONENTS[dtype] for dtype in (torch.float32, torch.float64))
 _REACH = 40.0  # gaps of so many τ: 1 − e^(−40) is 1 in float64
 
 
@@ -38,6 +42,15 @@ def measures(lanes: Any, n: int, L: Any) -> Any:
     size = select(size > zero, size, one)
     difference = highest - lowest
     return size, select(difference > size * splat(lanes, n * _eps(L)), difference, size)
+
+
+@device_function
+def tiny(lanes: Any, n: int, L: Any) -> int:
+    """TINY if all eigenvalues of some matrix, n vectors, ascending, are below the limit of ``gradients.lift``."""
+    W = width(lanes)
+    limit = splat(lanes, _SMALL if L.itemsize == 4 else _SMALL_DOUBLE)
+    size = larger(absolute(load(lanes, L, 0)), absolute(load(lanes, L, (n - 1) * W)))
+    return TINY if any_lane(size < limit) else 0
 
 
 @device_function

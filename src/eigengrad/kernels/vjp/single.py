@@ -23,7 +23,7 @@ from ..simd.memory import aligned, broadcast, load, load_part, store, store_part
 from ..simd.vectors import absolute, any_lane, fma, horizontal_sum, lanes_of, larger, splat, width
 from .codes import FUNCTIONS
 from .matrix_roots import root_vjp, symmetrise
-from .rules import SATURATE, incomplete, make_ready, measures, much_removed, weigh, without_noise
+from .rules import SATURATE, incomplete, make_ready, measures, much_removed, tiny, weigh, without_noise
 
 __all__ = ["fill_bracket", "function_vjp_single", "rule_vjp_single"]
 
@@ -52,7 +52,7 @@ def _bracket(
         plain[j] = values[min(j, n - 1) * W]
         p[j] = ready[min(j, n - 1) * W]
     _column_sizes(lanes, X, base, stride, n, sizes)
-    status, exact, removed = 0, zero, zero
+    status, exact, removed = tiny(lanes, n, values), zero, zero
     for i in range(n):
         here = base + i * stride
         for j in range(i + 1, n):
