@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from .generalized import check_pair, reduce_pencil
 from .gradients import GradientRule, PairRule, resolve
 from .gradients.partial import Partial
 from .gradients.removed import CallSite, attributed, call_site
+from .gradients.resolvent import Complement, Operator, kept_pairs
 
 __all__ = ["eigh"]
 
@@ -53,8 +55,8 @@ def eigh(
         B: positive definite, (..., n, n), for the generalised problem A x = λ B x; its eigenvectors have Vᴴ B V = I.
             The gradient of B is that of torch's Cholesky factor: run the backward pass outside of autocast.
         k: only the k largest eigenvalues and their vectors, or the −k smallest if negative. A loss of the subspace of
-            these vectors then has its exact gradient: between kept and dropped no rule is used. (Its second derivative
-            is exact away from ties; :func:`eigengrad.spectral_projector` has it at ties on either side of the cut.)
+            these vectors then has its exact derivatives, of every order, at ties on either side of the cut: between
+            kept and dropped no rule is used.
         gradient: a rule such as ``Saturate(rtol=1e-5)``, or its name: "saturate", "exact", "taylor", "clip",
             "lorentzian", "mask", "truncate", "power_iteration".
         driver: who computes the decomposition; ``None`` chooses.
@@ -97,13 +99,14 @@ def eigh(
         triangle = "L"
     if k is not None:
         require_count("eigh", k, A.shape[-1])
-        if isinstance(rule, PairRule):
-            rule = Partial(rule, k)
     if is_constant(M):
         L, V = solvers.eigh(M, triangle, driver, check_finite)
+    elif k is not None and isinstance(rule, PairRule):
+        L, V = decompose("eigh", M, driver, check_finite, triangle)
+        L, V = kept_pairs(M, L, V, _Hermitian(Partial(rule, k)), call_site())
     else:
         L, V = _eigh_op(M, triangle, rule, driver, check_finite, call_site())
-    if k is not None:
+    if k is not None and L.shape[-1] > abs(k):
         first = A.shape[-1] - k if k > 0 else 0
         L, V = L.narrow(-1, first, abs(k)), V.narrow(-1, first, abs(k))
     if factor is not None:
@@ -117,13 +120,15 @@ _TOLERATED = 1e-2  # dependence of a loss on the phase, in torch
 _TRIANGLES = {"L": "L", "l": "L", "U": "U", "u": "U"}
 
 
-def decompose(function: str, A: Tensor, driver: str | None, check_finite: bool | None) -> tuple[Tensor, Tensor]:
+def decompose(
+    function: str, A: Tensor, driver: str | None, check_finite: bool | None, UPLO: str = "L"
+) -> tuple[Tensor, Tensor]:
     """The eigenpairs as constants, for a caller with a derivative of its own."""
     if not functorch_active():
         A = A.detach()
-        plan = solvers.plan(A) if driver is None and is_fast_path(A) else None
-        return solvers.eigh(A, "L", plan or solvers.resolve(driver), check_finite, function)
-    result = eigh(A.detach(), gradient="mask", driver=driver, check_finite=check_finite)
+        plan = solvers.plan(A) if driver is None and UPLO == "L" and is_fast_path(A) else None
+        return solvers.eigh(A, UPLO, plan or solvers.resolve(driver), check_finite, function)
+    result = eigh(A.detach(), UPLO, gradient="mask", driver=driver, check_finite=check_finite)
     return result.eigenvalues, result.eigenvectors
 
 
@@ -167,6 +172,27 @@ class _Eigh(Batched):
 
 
 _eigh_op = Differentiable(_Eigh)
+
+
+@dataclass(frozen=True)
+class _Hermitian(Operator):
+    """A itself."""
+
+    weight: ClassVar[float] = 1.0
+    function: ClassVar[str] = "eigh"
+
+    def image(self, dA: Tensor, X: Tensor) -> Tensor:
+        return (dA + dA.mH) @ (X * 0.5)
+
+    def outer(self, P: Tensor, Q: Tensor, shape: torch.Size) -> Tensor:
+        product = P @ Q.mH
+        return (product + product.mH) * 0.5
+
+    def complement(self, L: Tensor, V: Tensor, R: Tensor, shape: torch.Size) -> Complement:
+        return Complement(V, self.rule.across(R), None)
+
+    def check_phase(self, X: Tensor, L: Tensor) -> Tensor | None:
+        return check_phase_invariance(self.function, X, L)
 
 
 def _in_type_of(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from .gradients.lift import lift, lower
 from .gradients.observation import account, observe_pairs
 from .gradients.partial import Partial
 from .gradients.removed import CallSite, attributed, call_site
+from .gradients.resolvent import Complement, Operator, kept_pairs
 from .gradients.rule import skew_part
 from .gradients.spectrum import reciprocal_where
 
@@ -58,8 +60,9 @@ def svd(
         A: (..., m, n), of any batch shape; the types of :func:`eigengrad.eigh`.
         full_matrices: complete U to (..., m, m) and Vh to (..., n, n). Not used where k is given.
         k: only the k largest singular values and their vectors, or the −k smallest if negative. A loss of the
-            subspaces of these vectors then has its exact gradient: between kept and dropped no rule is used. (Its
-            second derivative is exact away from ties.)
+            subspaces of these vectors then has its exact derivatives, of every order, at ties on either side of the
+            cut: between kept and dropped no rule is used. (Where singular values that are kept are zero, only the
+            first is exact.)
         gradient: a rule or its name, as in :func:`eigengrad.eigh`, except power iteration, which is defined for
             eigenvectors only.
         driver: who computes the decomposition; ``None`` chooses.
@@ -85,12 +88,12 @@ def svd(
     driver = solvers.resolve(driver)
     if k is not None:
         require_count("svd", k, min(A.shape[-2:]))
-        rule, full_matrices = Partial(rule, k), False
     with full_precision(A):
-        U, S, Vh = _svd_op(widen(A), full_matrices, rule, driver, check_finite, call_site())
-        if k is not None:
-            first = 0 if k > 0 else S.shape[-1] + k
-            U, S, Vh = U.narrow(-1, first, abs(k)), S.narrow(-1, first, abs(k)), Vh.narrow(-2, first, abs(k))
+        M = widen(A)
+        if k is None:
+            U, S, Vh = _svd_op(M, full_matrices, rule, driver, check_finite, call_site())
+        else:
+            U, S, Vh = _kept(M, decompose("svd", M, driver, check_finite), Partial(rule, k), call_site())
         if U.dtype != A.dtype:
             U, S, Vh = U.to(A.dtype), S.to(real_dtype(A.dtype)), Vh.to(A.dtype)
     return svd_result(U, S, Vh)
@@ -140,6 +143,53 @@ class _Svd(Batched):
 
 
 _svd_op = Differentiable(_Svd)
+
+
+def _kept(
+    A: Tensor, triples: tuple[Tensor, Tensor, Tensor], rule: Partial, site: CallSite | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The triples that are kept, as functions of A, from all of them as constants."""
+    U, S, Vh = triples
+    vectors = torch.cat([U, Vh.mH], -2).flip(-1)
+    S, vectors = kept_pairs(A, S.flip(-1), vectors, _JordanWielandt(rule), site)
+    U, V = _split(vectors.flip(-1), A.shape)
+    return U, S.flip(-1), V.mH
+
+
+def _split(X: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """The parts of X (..., m + n, p) that belong to U and to V, for A of this shape (..., m, n)."""
+    m, n = shape[-2:]
+    return X.narrow(-2, 0, m), X.narrow(-2, m, n)
+
+
+@dataclass(frozen=True)
+class _JordanWielandt(Operator):
+    """[[0, A], [Aᴴ, 0]], which has the eigenvalues ±σ with the eigenvectors (u; ±v), and 0."""
+
+    weight: ClassVar[float] = 0.5
+    function: ClassVar[str] = "svd"
+
+    def image(self, dA: Tensor, X: Tensor) -> Tensor:
+        left, right = _split(X, dA.shape)
+        return torch.cat([dA @ right, dA.mH @ left], -2)
+
+    def outer(self, P: Tensor, Q: Tensor, shape: torch.Size) -> Tensor:
+        (P_left, P_right), (Q_left, Q_right) = _split(P, shape), _split(Q, shape)
+        return P_left @ Q_right.mH + Q_left @ P_right.mH
+
+    def complement(self, L: Tensor, V: Tensor, R: Tensor, shape: torch.Size) -> Complement:
+        m, n = shape[-2:]
+        part = self.rule.kept(L.shape[-1])
+        left, right = _split(V, shape)
+        sums, inverse = _reciprocals(L.flip(-1), m, n)
+        opposite = sums.flip(-2, -1)[..., part]
+        basis = torch.cat([V, torch.cat([left, -right], -2)], -1)
+        reciprocals = torch.cat([self.rule.across(R), opposite], -2)
+        return Complement(basis, reciprocals, None if m == n else inverse.flip(-1)[..., part])
+
+    def check_phase(self, X: Tensor, L: Tensor) -> Tensor | None:
+        values = torch.cat([L.flip(-1), torch.zeros_like(L[..., :1])], -1)
+        return check_phase_invariance(self.function, X.flip(-2, -1), values)
 
 
 def _reciprocals(S: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:

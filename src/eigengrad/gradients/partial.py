@@ -31,10 +31,37 @@ class Partial(PairRule):
     def scale_free(self) -> bool:
         return self.rule.scale_free
 
+    def kept(self, n: int) -> slice:
+        """Which of n ascending eigenvalues are kept."""
+        return slice(n - self.k, n) if self.k > 0 else slice(0, -self.k)
+
+    def padding(self, n: int) -> tuple[int, int]:
+        """How many of n ascending eigenvalues are dropped before and after the kept."""
+        part = self.kept(n)
+        return part.start, n - part.stop
+
+    def joined(self, eigenvalues: Tensor, kept: Tensor) -> Tensor:
+        """The ascending eigenvalues, (..., n), with others in place of those that are kept, (..., |k|)."""
+        part = self.kept(eigenvalues.shape[-1])
+        return torch.cat([eigenvalues[..., : part.start], kept, eigenvalues[..., part.stop :]], -1)
+
+    def across(self, R: Tensor) -> Tensor:
+        """1/(λ_j − λ_i) for kept j and dropped i, and 0 for kept i, (..., n, |k|).
+
+        Args:
+            R: in place of 1/|λ_i − λ_j|, (..., n, n).
+        """
+        part = self.kept(R.shape[-1])
+        signed = R[..., part] if self.k > 0 else -R[..., part]
+        return torch.where(self._above(R) == (self.k > 0), 0.0, signed.mT).mT
+
+    def _above(self, like: Tensor) -> Tensor:
+        """Which of n ascending eigenvalues are above the cut: boolean (n)."""
+        n = like.shape[-1]
+        return torch.arange(n, device=like.device) >= (n - self.k if self.k > 0 else -self.k)
+
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
-        n = eigenvalues.shape[-1]
-        cut = n - self.k if self.k > 0 else -self.k
-        above = torch.arange(n, device=eigenvalues.device) >= cut
+        above = self._above(eigenvalues)
         across = above.unsqueeze(-1) != above
         gaps = pair_gaps(eigenvalues)
         apart = gaps > torch.finfo(gaps.dtype).eps * spectrum_scale(eigenvalues).unsqueeze(-1)

@@ -1,0 +1,351 @@
+"""The pairs of a decomposition on one side of a cut, with derivatives of every order.
+
+With the kept eigenpairs λ_i, V₁ of a Hermitian matrix A, the reduced resolvent R_i = V₂ (λ_i − Λ₂)⁻¹ V₂ᴴ takes a column
+g_i to x_i = R_i g_i, and the derivatives of the kept pairs are
+
+    backward        gA = herm( [X + V₁ (½ (C − Cᴴ) ∘ R + diag(gλ))] V₁ᴴ ),    X = [R_i gv_i],   C = V₁ᴴ gV₁
+    forward mode    dV₁ = [R_i (dA V₁)_i] + V₁ (R ∘ V₁ᴴ dA V₁),    dλ = diag(V₁ᴴ dA V₁),
+
+where the matrix R is that of a rule among the kept. Written with the dropped eigenvectors V₂ this could not be
+differentiated again where dropped eigenvalues are equal, for V₂ has no derivative there. But X does not depend on their
+choice, and it can be written for any basis V₁ of the kept space, so that their choice does not matter either: it is
+determined by X B − A X = (I − V₁ V₁ᴴ) G and V₁ᴴ X = 0, with B = V₁ᴴ A V₁ = diag(λ). So
+
+    dX = R[dG − dV₁ V₁ᴴ G − X dB + dA X] − V₁ dV₁ᴴ X,    dB = V₁ᴴ dA V₁ + dV₁ᴴ V₁ B + B V₁ᴴ dV₁,
+
+where R[·] takes each column i by R_i, and for a gradient H of X, with Y = R[H],
+
+    gG = Y,   gB = −herm(Xᴴ Y),   gA = herm(Y Xᴴ) + V₁ gB V₁ᴴ,   gV₁ = −Y (V₁ᴴ G)ᴴ − X (V₁ᴴ H)ᴴ + 2 V₁ B gB.
+
+All of it uses R_i alone, in which V₂ and Λ₂ are numbers, so a function that applies itself has every order. (B in place
+of λ matters where kept eigenvalues are equal: there only the diagonal of B could be had from λ.)
+
+The singular triples of A are the pairs of [[0, A], [Aᴴ, 0]], which has the eigenvalues ±σ with the eigenvectors
+(u; ±v), and 0. So all of this holds for them too: the same functions serve ``eigh`` and ``svd``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .._execution import can_read, forward_mode
+from .._inputs import detached, full_precision
+from .._saved import save, saved
+from .._transforms import Batched, Differentiable
+from .lift import lift, lower
+from .observation import account, observe_pairs, observers
+from .partial import Partial
+from .removed import CallSite, attributed, is_attributed
+from .rule import skew_part
+
+__all__ = ["Complement", "Operator", "kept_pairs"]
+
+
+class Complement(NamedTuple):
+    """What is outside the span of the kept vectors: numbers that the reduced resolvent is computed with."""
+
+    basis: Tensor  #: vectors, (..., N, p), of the length of the kept ones
+    reciprocals: Tensor  #: 1/(λ_i − μ_j) of kept λ_i and the basis' eigenvalues μ_j, (..., p, |k|); 0 for kept vectors
+    rest: Tensor | None  #: the same for all that the basis does not span, (..., |k|), if there is something
+
+
+@dataclass(frozen=True)
+class Operator(ABC):
+    """The Hermitian operator of size N whose eigenpairs a decomposition of A gives.
+
+    Args:
+        rule: for the pairs of its ascending eigenvalues λ, (..., n).
+    """
+
+    rule: Partial
+
+    #: 1/‖v‖² of its eigenvectors.
+    weight: ClassVar[float]
+    #: The function of this package that it belongs to.
+    function: ClassVar[str]
+
+    @abstractmethod
+    def image(self, dA: Tensor, X: Tensor) -> Tensor:
+        """The change of the operator for a change of A, times X, (..., N, p)."""
+
+    @abstractmethod
+    def outer(self, P: Tensor, Q: Tensor, shape: torch.Size) -> Tensor:
+        """The adjoint of :meth:`image`: the gradient by A, of this shape, of Re⟨P, image(A, Q)⟩."""
+
+    @abstractmethod
+    def complement(self, L: Tensor, V: Tensor, R: Tensor, shape: torch.Size) -> Complement:
+        """What is outside the span of the kept vectors.
+
+        Args:
+            L, V: all pairs, ascending, (..., n) and (..., N, n).
+            R: in place of 1/|λ_i − λ_j|, (..., n, n).
+            shape: of A.
+        """
+
+    @abstractmethod
+    def check_phase(self, X: Tensor, L: Tensor) -> Tensor | None:
+        """Refuse a loss that depends on the phase of complex vectors, given X = Vᴴ gV, (..., n, n)."""
+
+
+def kept_pairs(A: Tensor, L: Tensor, V: Tensor, operator: Operator, site: CallSite | None) -> tuple[Tensor, Tensor]:
+    """The kept pairs, (..., |k|) and (..., N, |k|), as functions of A.
+
+    Args:
+        A: the matrix.
+        L, V: all pairs of its operator, ascending, (..., n) and (..., N, n), as constants.
+        operator: with the rule that knows k.
+        site: who is to be warned.
+    """
+    L1, V1 = _pairs_op(A, L, V, operator, site)
+    return L1, V1
+
+
+class _Pairs(Batched):
+    @staticmethod
+    def forward(A: Tensor, L: Tensor, V: Tensor, operator: Operator, site: CallSite | None) -> Any:
+        part = operator.rule.kept(L.shape[-1])
+        return L[..., part].clone(), V[..., part].clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.operator, ctx.site = inputs
+        save(ctx, *tensors, *output)
+        if forward_mode():
+            ctx.save_for_forward(*tensors, *output)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, gL: Tensor | None, gV: Tensor | None) -> Any:
+        tensors = saved(ctx)
+        with full_precision(tensors[0]):
+            gA = attributed(ctx.operator.function, ctx.site, _pullback, ctx.operator, *tensors, gL, gV)
+        return gA, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
+        with full_precision(dA):
+            A, L, V, L1, V1 = saved(ctx)
+            return _pushforward(ctx.operator, A, L, V, L1, V1, dA)
+
+
+_pairs_op = Differentiable(_Pairs)
+
+
+def _pullback(
+    operator: Operator, A: Tensor, L: Tensor, V: Tensor, L1: Tensor, V1: Tensor, gL: Tensor | None, gV: Tensor | None
+) -> Tensor:
+    if gV is None:
+        return (
+            torch.zeros_like(A)
+            if gL is None
+            else operator.outer(V1 * (operator.weight * gL).unsqueeze(-2), V1, A.shape)
+        )
+    rule, n = operator.rule, L.shape[-1]
+    factor, spectrum, R = _lifted(rule, L, L1)
+    if factor is not None:
+        A, L1, gL = A * factor.unsqueeze(-1), L1 * factor, None if gL is None else gL / factor
+    constant = detached(gV)
+    X = V.mH @ constant
+    sizes = torch.maximum(_largest(X), _largest(constant))
+    if observers or can_read(gV):
+        gV = _look(operator, L, spectrum, R, gL, gV, X, sizes)
+    part, scale = rule.kept(n), math.sqrt(V.shape[-2] / L1.shape[-1])
+    upper = torch.triu(skew_part(V1.mH @ gV, sizes * scale) * R[..., part, part], 1)
+    inside = upper + upper.mH
+    if gL is not None:
+        inside = inside + torch.diag_embed(gL).to(inside.dtype)
+    complement = operator.complement(spectrum, V, detached(R), A.shape)
+    outside = _resolvent(operator, A, _block(operator, A, V1, L1), V1, gV, complement)
+    gA = operator.outer(outside + V1 @ (operator.weight * inside), V1, A.shape)
+    return gA if factor is None else lower(gA, factor)
+
+
+def _look(
+    operator: Operator,
+    L: Tensor,
+    spectrum: Tensor,
+    R: Tensor,
+    gL: Tensor | None,
+    gV: Tensor,
+    X: Tensor,
+    sizes: Tensor,
+) -> Tensor:
+    """Refuse what depends on a phase, show the pass to observers or warn: as for all pairs, the dropped with zeros.
+
+    Returns:
+        ``gV``, or NaN for what is refused on a device that an error would wait for.
+    """
+    columns = operator.rule.padding(L.shape[-1])
+    X, slopes = pad(X, columns), None if gL is None else pad(gL, columns)
+    refusal = operator.check_phase(X, L) if X.dtype.is_complex else None
+    if X.shape[-1] > 1 and (observers or is_attributed()):
+        account(operator.rule, spectrum, X, slopes, skew_part(X, pad(sizes, columns)), R)
+    return gV if refusal is None else gV + refusal
+
+
+def _pushforward(
+    operator: Operator, A: Tensor, L: Tensor, V: Tensor, L1: Tensor, V1: Tensor, dA: Tensor
+) -> tuple[Tensor, Tensor]:
+    rule = operator.rule
+    factor, spectrum, R = _lifted(rule, L, L1)
+    if factor is not None:
+        A, L1, dA = A * factor.unsqueeze(-1), L1 * factor, dA * factor.unsqueeze(-1)
+    if observers:
+        observe_pairs(spectrum, operator.weight * _hermitian(V.mH @ operator.image(dA, V)), R)
+    F = operator.image(dA, V1)
+    Y = operator.weight * _hermitian(V1.mH @ F)
+    dL = torch.diagonal(Y, dim1=-2, dim2=-1).real.clone()
+    part = rule.kept(L.shape[-1])
+    upper = torch.triu(Y * R[..., part, part], 1)
+    complement = operator.complement(spectrum, V, detached(R), A.shape)
+    outside = _resolvent(operator, A, _block(operator, A, V1, L1), V1, F, complement)
+    return dL if factor is None else dL / factor, outside + V1 @ (upper - upper.mH)
+
+
+def _lifted(rule: Partial, L: Tensor, L1: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    """What tiny matrices are multiplied by (``gradients.lift``), and their spectrum and reciprocals then.
+
+    The reciprocals, (..., n, n), are functions of the kept eigenvalues. The dropped ones, of which rules need the
+    spread of the spectrum, have no derivative at a tie: they are constants, as in the spectrum, (..., n).
+    """
+    factor, mixed = lift(L), rule.joined(L, L1)
+    if factor is None:
+        return None, L, rule.reciprocal(mixed)
+    if rule.scale_free:
+        return factor, L * factor, rule.reciprocal(mixed * factor)
+    return factor, L * factor, rule.reciprocal(mixed) / factor.unsqueeze(-1)
+
+
+def _block(operator: Operator, A: Tensor, V1: Tensor, L1: Tensor) -> Tensor:
+    """B = V₁ᴴ A V₁ = diag(λ), (..., |k|, |k|), as a function of A and V₁; λ is a constant that carries its value."""
+    if _is_final(V1):
+        return _Block.forward(A, V1, L1, operator)
+    B: Tensor = _block_op(A, V1, detached(L1), operator)
+    return B
+
+
+class _Block(Batched):
+    @staticmethod
+    def forward(A: Tensor, V1: Tensor, L1: Tensor, operator: Operator) -> Tensor:
+        return torch.diag_embed(L1).to(V1.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.operator = inputs
+        save(ctx, *tensors)
+        if forward_mode():
+            ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, gB: Tensor) -> Any:
+        A, V1, L1 = saved(ctx)
+        operator = ctx.operator
+        with full_precision(A):
+            turned = V1 @ (operator.weight * _hermitian(gB))
+            gV = 2 * operator.weight * (V1 @ (_block(operator, A, V1, L1) @ _hermitian(gB)))
+            return operator.outer(turned, V1, A.shape), gV, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, dA: Tensor | None, dV: Tensor | None, *_: None) -> Any:
+        A, V1, L1 = saved(ctx)
+        operator = ctx.operator
+        with full_precision(A):
+            dB = torch.zeros_like(V1[..., : L1.shape[-1], :])
+            if dA is not None:
+                dB = dB + operator.weight * (V1.mH @ operator.image(dA, V1))
+            if dV is not None:
+                dB = dB + 2 * operator.weight * _hermitian(_block(operator, A, V1, L1) @ (V1.mH @ dV))
+            return dB
+
+
+_block_op = Differentiable(_Block)
+
+
+def _resolvent(operator: Operator, A: Tensor, B: Tensor, V1: Tensor, G: Tensor, complement: Complement) -> Tensor:
+    """X = R[G], (..., N, |k|), as a function of A, B, V₁ and G."""
+    if _is_final(G):
+        return _weigh(operator, G, *complement)
+    X: Tensor = _resolvent_op(A, B, V1, G, *complement, operator)
+    return X
+
+
+def _weigh(operator: Operator, G: Tensor, basis: Tensor, reciprocals: Tensor, rest: Tensor | None) -> Tensor:
+    """R[G]. Round-off in the components of G, which says nothing, is not weighed: 1/gap may be large."""
+    components = operator.weight * (basis.mH @ G)
+    round_off = 2 * math.sqrt(G.shape[-2]) * torch.finfo(G.dtype).eps  # as in skew_part
+    nothing = components.abs() <= round_off * _largest(components).unsqueeze(-2)  # false for NaN, which stays
+    X = basis @ (torch.where(nothing, 0.0, components) * reciprocals)
+    return X if rest is None else X + (G - basis @ components) * rest.unsqueeze(-2)
+
+
+class _Resolvent(Batched):
+    @staticmethod
+    def forward(
+        A: Tensor,
+        B: Tensor,
+        V1: Tensor,
+        G: Tensor,
+        basis: Tensor,
+        reciprocals: Tensor,
+        rest: Tensor | None,
+        operator: Operator,
+    ) -> Any:
+        return _weigh(operator, G, basis, reciprocals, rest)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.operator = inputs
+        save(ctx, *tensors, output)
+        if forward_mode():
+            ctx.save_for_forward(*tensors, output)
+
+    @staticmethod
+    def backward(ctx: Any, H: Tensor) -> Any:
+        A, B, V1, G, *complement, X = saved(ctx)
+        operator = ctx.operator
+        with full_precision(A):
+            Y = _resolvent(operator, A, B, V1, H, Complement(*complement))
+            gB = -_hermitian(X.mH @ Y)
+            gV = -operator.weight * (Y @ (V1.mH @ G).mH + X @ (V1.mH @ H).mH)
+            return operator.outer(Y, X, A.shape), gB, gV, Y, None, None, None, None
+
+    @staticmethod
+    def jvp(
+        ctx: Any, dA: Tensor | None, dB: Tensor | None, dV: Tensor | None, dG: Tensor | None, *_: Tensor | None
+    ) -> Any:
+        A, B, V1, G, *complement, X = saved(ctx)
+        operator = ctx.operator
+        with full_precision(A):
+            change = torch.zeros_like(G) if dG is None else dG
+            if dA is not None:
+                change = change + operator.image(dA, X)
+            if dB is not None:
+                change = change - X @ dB
+            if dV is not None:
+                change = change - operator.weight * (dV @ (V1.mH @ G))
+            dX = _resolvent(operator, A, B, V1, change, Complement(*complement))
+            return dX if dV is None else dX - operator.weight * (V1 @ (dV.mH @ X))
+
+
+_resolvent_op = Differentiable(_Resolvent)
+
+
+def _is_final(G: Tensor) -> bool:
+    """Whether what is computed from G is not differentiated further."""
+    return not torch.is_grad_enabled() and not forward_mode() and can_read(G)
+
+
+def _largest(G: Tensor) -> Tensor:
+    """The largest absolute value in each column, (..., p), of matrices (..., N, p)."""
+    return G.abs().amax(-2)
+
+
+def _hermitian(Y: Tensor) -> Tensor:
+    return (Y + Y.mH) * 0.5
