@@ -7,7 +7,7 @@ VERSIONS ?= /tmp/eigengrad-versions
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-versions fuzz fuzz-files lint bench docs clean
+.PHONY: help demo test test-plain test-slow test-gpu test-versions fuzz fuzz-files lint bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,15 @@ demo: $(READY)  ## the NaN, the remedy, and every method trained on digits: out/
 test: $(READY)  ## the test suite, with doctests (minutes)
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest -q -m "not slow" -n 2 $(PYTEST)
+
+# What the library gives when it computes in torch operations, because kernels are switched off or numba is broken.
+PLAIN := tests/test_eigh.py tests/test_power_iteration.py tests/test_diagnostics.py tests/solvers \
+         tests/matrix_functions/test_hermitian.py tests/nn/test_iterative_norm.py tests/nn/test_layers_as_modules.py
+test-plain: $(READY)  ## the core without kernels: switched off, and with a numba that does not import
+	@echo "==> running core tests with EIGENGRAD_KERNELS=0"
+	@EIGENGRAD_KERNELS=0 $(BIN)/python -m pytest -q -m "not slow" -n 2 $(PLAIN) $(PYTEST)
+	@echo "==> running core tests without numba"
+	@PYTHONPATH=tests/without_numba $(BIN)/python -m pytest -q -m "not slow" -n 2 $(PLAIN) $(PYTEST)
 
 test-slow: $(READY)  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)

@@ -145,7 +145,7 @@ def test_the_first_process_says_that_it_compiles_and_later_ones_do_not(filled):
     assert {path: path.stat().st_mtime_ns for path in files(folder)} == before
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x80", b"not what was here", "half"])
+@pytest.mark.parametrize("damage", ["half", *(pytest.param(x, marks=pytest.mark.slow) for x in (b"", b"\x80", b"?"))])
 def test_damaged_files_are_no_error(cache, damage):
     for path in files(cache):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if damage == "half" else damage)
@@ -183,7 +183,7 @@ class Planted:
 
 
 @linux
-@pytest.mark.parametrize("place", ["the kernels", "eigengrad", "above"])
+@pytest.mark.parametrize("place", ["the kernels", pytest.param("eigengrad", marks=pytest.mark.slow), "above"])
 @pytest.mark.parametrize("fault", ["mode", "owner"])
 def test_a_folder_that_somebody_else_can_write_to_is_not_used(cache, tmp_path, place, fault):
     (folder,) = cache.glob("eigengrad/kernels-*")

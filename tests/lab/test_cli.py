@@ -97,7 +97,7 @@ def test_warmup_says_how_long_it_took_and_what_it_compiles_is_kept(tmp_path):
         import sys
         import eigengrad.kernels.warmup
         from eigengrad.lab.cli import main
-        sys.modules["eigengrad.kernels.warmup"]._kernels = lambda subjects: [("feature_maps.common", "pivots")]
+        sys.modules["eigengrad.kernels.warmup"]._kernels = lambda subjects: [("feature_maps.whitening", "pivots")]
         sys.argv = ["eigengrad", "warmup", "--float64"]
         main()
     """

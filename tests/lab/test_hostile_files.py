@@ -978,8 +978,8 @@ def test_the_files_that_are_mutated_are_accepted_as_they_were(reader, tmp_path, 
 
 @pytest.mark.parametrize("reader", READERS)
 def test_mutated_files_are_read_or_refused(reader):
-    result = fuzz_in_a_process(reader, seed=1, files=40, seconds=120)
-    assert result["files"] == 40
+    result = fuzz_in_a_process(reader, seed=1, files=120, seconds=120)
+    assert result["files"] == 120
     assert 0 < result["refused"] < result["files"], "mutations are too strong or too weak to test anything"
     assert result["peak"] < 2 << 30
 

@@ -127,7 +127,8 @@ def write_checkpoint(folder: Path, value: int) -> None:
 
 
 STATE = {
-    **dict.fromkeys(("epoch", "batch", "epoch_seconds", "seconds", "best", "scaler", "processes"), 0),
+    **dict.fromkeys(("epoch", "batch", "epoch_seconds", "seconds", "best", "scaler"), 0),
+    "processes": [],
     **{name: {} for name in ("settings", "curves", "health", "modules", "optimizers", "schedulers")},
     "weights": torch.zeros(1000),
 }

@@ -404,7 +404,13 @@ def test_with_the_plain_gradient_of_torch_it_does_not():
     assert all(math.isnan(trained_accuracy(dbn(group_size=16, gradient="svd"), seed)) for seed in SEEDS)
 
 
-@over(LAYERS)
+@pytest.mark.slow
+@over(LAYERS[2:])
+def test_a_step_of_every_layer_leaves_no_tensors_behind(layer):
+    test_a_step_leaves_no_tensors_behind(layer)
+
+
+@over(LAYERS[:2])
 def test_a_step_leaves_no_tensors_behind(layer):
     size = 11  # no other test has tensors of it
 

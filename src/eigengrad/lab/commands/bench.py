@@ -14,7 +14,10 @@ from .terminal import MISUSE, complain, explained, say
 __all__ = ["bench"]
 
 #: The subjects of benchmarks/run.py.
-SUBJECTS = ("whitening", "eigh", "dispatch", "derivatives", "pooling", "style", "training")
+SUBJECTS = (
+    *("whitening", "eigh", "dispatch", "derivatives", "block", "pooling", "style", "training"),
+    *("contention", "first_use", "ablation"),
+)
 
 
 def bench(
