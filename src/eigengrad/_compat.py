@@ -25,12 +25,12 @@ from torch.autograd import Function, forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
+    "announce_forward_mode",
     "any_autocast_enabled",
     "as_trace_constant",
     "direct_apply",
     "dispatch_modes",
     "forward_mode",
-    "forward_mode_announced",
     "forward_mode_levels",
     "functorch_active",
     "get_unwrapped",
@@ -43,6 +43,7 @@ __all__ = [
     "is_zero_tensor",
     "jit_tracing",
     "proxy_tracing",
+    "restore_forward_mode",
     "saved_tensors_hooks_active",
     "version",
     "without_dispatch_modes",
@@ -132,18 +133,19 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
-@contextmanager
-def forward_mode_announced() -> Iterator[None]:
-    """Context in which :func:`forward_mode` holds.
+def announce_forward_mode() -> int:
+    """Make :func:`forward_mode` hold; what :func:`restore_forward_mode` takes.
 
     A compiled graph enters forward mode without telling ``torch.autograd.forward_ad``.
     """
     level = forward_ad._current_level
     forward_ad._current_level = max(level, 0)
-    try:
-        yield
-    finally:
-        forward_ad._current_level = level
+    return level
+
+
+def restore_forward_mode(level: int) -> None:
+    """Undo :func:`announce_forward_mode`."""
+    forward_ad._current_level = level
 
 
 def forward_mode_levels() -> int:

@@ -18,13 +18,14 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from ._compat import (
+    announce_forward_mode,
     as_trace_constant,
     direct_apply,
-    forward_mode_announced,
     forward_mode_levels,
     has_static_value,
+    restore_forward_mode,
 )
-from ._execution import ExecutionMode, execution_mode, forward_mode
+from ._execution import forward_mode, functorch_active
 
 __all__ = ["Batched", "Differentiable", "differentiable_gradients", "is_fixed", "no_gradient"]
 
@@ -38,8 +39,11 @@ class Batched(Function):
 
         A compiled graph enters it without telling ``torch.autograd.forward_ad``, which ``setup_context`` goes by.
         """
-        with forward_mode_announced():
+        level = announce_forward_mode()
+        try:  # not a context manager: the compiler fails in the middle of one
             return super().apply(*arguments)  # type: ignore[no-untyped-call]
+        finally:
+            restore_forward_mode(level)
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
@@ -92,14 +96,15 @@ class Differentiable:
 
     def __call__(self, *arguments: Any) -> Any:
         """The outputs of the function."""
-        mode = execution_mode()
-        if mode is ExecutionMode.FUNCTORCH or mode is ExecutionMode.COMPILING_FUNCTORCH:
+        # Not by execution_mode(): where this frame runs uncompiled, the compiler may still take that one, and it would
+        # then say that it is being compiled.
+        if functorch_active():
             if torch.compiler.is_dynamo_compiling():
                 return _in_graph(self.eager, *arguments)
             if forward_mode_levels() > 1:
                 raise NotImplementedError(_NESTED_FORWARD_MODE)
             return self.eager.apply(*arguments)  # type: ignore[no-untyped-call]
-        if mode is ExecutionMode.COMPILING:
+        if torch.compiler.is_compiling():
             if not forward_mode():
                 return self.traced.apply(*arguments)
             if not torch.compiler.is_dynamo_compiling():
