@@ -93,7 +93,7 @@ def layer_over_batch_norm(rows: list[dict[str, Any]]) -> Path:
             axis.set_ylim(bottom=0)
             axis.set(xlabel="group size d", title=f"{shape}, {threads} thread{'s' * (threads > 1)}")
         axes[0][0].set_ylabel("time / batch norm, forward + backward")
-        axes[0][0].legend(loc="upper left")
+        axes[0][0].legend(loc="lower right")
         return save(figure, "speed_whitening")
 
 
