@@ -91,7 +91,7 @@ def _uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 def _indefinite(shape: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Of both signs, with one negative at least."""
+    """Eigenvalues of both signs, with one negative at least."""
     eigenvalues = _uniform(shape, generator) - 0.5
     return torch.cat([-eigenvalues[..., :1].abs(), eigenvalues[..., 1:]], -1)
 

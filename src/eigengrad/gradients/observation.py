@@ -137,7 +137,7 @@ class _Observation(Batched):
 
 
 class _PassObservation(Batched):
-    """The same for norms."""
+    """Hand the norms of a backward pass to the observers: of the exact gradient, and of what was removed of it."""
 
     @staticmethod
     def forward(exact: Tensor, removed: Tensor) -> Any:

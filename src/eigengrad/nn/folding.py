@@ -20,14 +20,14 @@ __all__ = ["Fold", "FoldGradients", "Moments", "fold_by_graph", "fold_by_roots"]
 
 
 class Moments(Protocol):
-    """Of a map: mean (N, groups, d, 1) and covariance (N, groups, d, d), N being 1 if they are of the batch."""
+    """Mean (N, groups, d, 1) and covariance (N, groups, d, d) of a map; N is 1 if they are of the whole batch."""
 
     mean: Tensor
     covariance: Tensor
 
 
 class FoldGradients(NamedTuple):
-    """Of the moments and of α, where it is a tensor; those of the covariances are symmetric."""
+    """Gradients of the moments, symmetric for covariances, and of α, where it is a tensor."""
 
     content_mean: Tensor | None
     content_covariance: Tensor
