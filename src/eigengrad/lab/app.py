@@ -9,6 +9,7 @@ import typer
 from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
+from .commands.doctor import doctor
 from .commands.info import info
 from .commands.reproduce import reproduce
 from .commands.stylize import stylize
@@ -29,6 +30,7 @@ app.command()(reproduce)
 app.command()(bench)
 app.command()(info)
 app.command()(warmup)
+app.command()(doctor)
 app.command()(color)
 app.add_typer(stylize)
 app.add_typer(translate, name="translate")
