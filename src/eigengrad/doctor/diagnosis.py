@@ -77,7 +77,7 @@ class Diagnosis:
         values: its eigenvalues, or singular values if it is "general", ascending.
         relative_gap: the smallest gap between two of them, over their spread (infinite for a single value).
         largest_relative_gap: that of the matrix of the batch in which it is the largest.
-        tied: how many of them equal a neighbour to round-off.
+        ties: for each of them, whether it equals a neighbour to round-off.
         rank: how many are not zero to round-off.
         condition: the largest absolute value over the smallest.
         amplification: for each rule, the largest |R|, which takes the place of 1/gap, times the spread.
@@ -97,7 +97,7 @@ class Diagnosis:
     values: tuple[float, ...] = ()
     relative_gap: float = math.inf
     largest_relative_gap: float = math.inf
-    tied: int = 0
+    ties: tuple[bool, ...] = ()
     rank: int = 0
     condition: float = math.nan
     amplification: Mapping[str, float] | None = None
@@ -105,9 +105,14 @@ class Diagnosis:
     advice: tuple[Advice, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def tied(self) -> int:
+        """How many of the values equal a neighbour to round-off."""
+        return sum(self.ties)
+
     def to_dict(self) -> dict[str, Any]:
         """The diagnosis as plain values for JSON; numbers that are not finite are the strings "nan" and "inf"."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return {name: _plain(value) for name, value in {**asdict(self), "tied": self.tied}.items()}
 
     def __str__(self) -> str:
         """The diagnosis as text of at most 80 columns."""

@@ -104,7 +104,7 @@ def diagnose(A: Tensor) -> Diagnosis:
         values=tuple(L.tolist()),
         relative_gap=float(relative[worst]),
         largest_relative_gap=float(relative.amax()),
-        tied=int(near.sum()),
+        ties=tuple(near.tolist()),
         rank=rank,
         condition=float(L.abs().amax() / L.abs().amin()) if float(L.abs().amin()) > 0 else math.inf,
         amplification=_amplification(L, A_worst),

@@ -12,6 +12,7 @@ from .commands.compare import compare
 from .commands.doctor import doctor
 from .commands.info import info
 from .commands.reproduce import reproduce
+from .commands.studio import studio
 from .commands.stylize import stylize
 from .commands.sweep import sweep
 from .commands.train import train
@@ -31,6 +32,7 @@ app.command()(bench)
 app.command()(info)
 app.command()(warmup)
 app.command()(doctor)
+app.command()(studio)
 app.command()(color)
 app.add_typer(stylize)
 app.add_typer(translate, name="translate")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .terminal import complain, conclude, duration, explained, say
+from .terminal import complain, conclude, duration, explained, progress_bar, say
+from .threads import Threads, limit_threads
 
 if TYPE_CHECKING:
     from ..style.batch import Job
@@ -23,10 +24,10 @@ _STYLES, _TRANSFER, _SIZE = "The styles", "The transfer", "Size and speed"
 
 
 class _ApplyByDefault(TyperGroup):
-    """``eigengrad stylize photo painting`` is ``eigengrad stylize apply photo painting``."""
+    """``eigengrad stylize photo painting`` is ``eigengrad stylize apply photo painting``; so is its ``--help``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "--help"):
+        if args and args[0] not in self.commands:
             args = ["apply", *args]
         return super().parse_args(ctx, args)
 
@@ -37,8 +38,7 @@ stylize = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
-    help="Give pictures the style of others.\n\n`eigengrad stylize photo.jpg painting.jpg -o out.png`. "
-    "All options: `eigengrad stylize apply --help`.",
+    help="Give pictures the style of others: `eigengrad stylize photo.jpg painting.jpg -o out.png`.",
 )
 
 
@@ -100,12 +100,13 @@ def apply(
     tile: Annotated[
         int, _option("Pixels a side worked on at once: a matter of memory, not of the result.", _SIZE, min=64)
     ] = 1024,
+    threads: Threads = None,
 ) -> None:
     """Give pictures the style of others: colours, contrast and texture.
 
     The features of a picture get the mean and covariance of the style's, at one level after the other. Nothing in it is
     random: the same command makes the same picture. A picture that cannot be read is named, and the others
-    are done.
+    are done. `eigengrad stylize train-codec` makes encoders and decoders for it.
 
     **Examples**
 
@@ -123,6 +124,9 @@ def apply(
         from ..style.stylize import stylize as transfer
         from ..style.weights import SHIPPED, load_codec
 
+        limit_threads(threads)
+        if each and output.suffix and not output.is_dir():
+            raise ValueError(f"--each: makes several pictures, so -o must be a folder; got {output}")
         codec = load_codec(weights or SHIPPED)
         chosen = _levels(levels, codec)
         paths, optional = _style_files(styles)
@@ -161,7 +165,8 @@ def apply(
                 if each:
                     name = name.with_name(f"{pairs[name.stem, names[index]]}{name.suffix}")
                 refuse_output(name, protected, transparent=picture.alpha is not None)
-                result = transfer(picture, way, codec, chosen, strength=strength, tile=tile)
+                with progress_bar(name.name) as progress:
+                    result = transfer(picture, way, codec, chosen, strength=strength, tile=tile, progress=progress)
                 write_picture(result, name, inputs=protected)
                 say(f"{job.content} → {name} ({duration(time.perf_counter() - start)})")
 

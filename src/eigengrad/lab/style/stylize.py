@@ -97,7 +97,7 @@ def stylize(
     *,
     strength: float = 1.0,
     tile: int = TILE,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Picture:
     """The content in the style of the styles.
 
@@ -114,7 +114,7 @@ def stylize(
         strength: at every level, 0 leaves the features as they are (the result is the reconstruction), 1 gives them the
             statistics of the style.
         tile: the side of the tiles in pixels. A matter of memory: the result does not depend on it.
-        progress: called with each level when it is done.
+        progress: called now and then with the share that is done, from 0 to 1. What it raises ends the work.
 
     Raises:
         ValueError: naming the argument that is wrong.
@@ -135,17 +135,18 @@ def stylize(
             )
     shares, weights = _shares(content, styles), _weights(content, styles)
     image = content.pixels
+    # Every tile is encoded twice: for the statistics, and to be decoded.
+    tiles = sum(2 * _tile_count(content.size, codec.require(number), smooth, tile) for number in levels)
+    done = _Counter(tiles, progress)
     for number in levels:
         level = codec.require(number)
-        encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile)
+        encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile, done)
         if shares.ndim == 1:  # all styles are everywhere, so the content's statistics are the same for each
             own = _moments(encodings, groups, weights[:1]) * len(styles)
         else:
             own = _moments(encodings, groups, weights)
         maps = [_map(mine, style.moments[number]) for mine, style in zip(own, styles, strict=True)]
         image = _decode(encodings, maps, shares, strength)
-        if progress is not None:
-            progress(number)
     colours = image.flatten(1)
     curve = GamutCurve.fit(colours, None if content.alpha is None else content.alpha.flatten())
     made = curve(colours).view_as(image)
@@ -176,11 +177,24 @@ def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None
         )
 
 
+class _Counter:
+    """Counts pieces of work, and reports the share of all that is done."""
+
+    def __init__(self, total: int = 0, progress: Callable[[float], None] | None = None) -> None:
+        self.total, self.progress, self.done = total, progress, 0
+
+    def count(self) -> None:
+        """Count one piece."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done / self.total)
+
+
 class _Encoding:
     """The features of an image (3, H, W) at a level, tile by tile; kept if there is one tile only."""
 
-    def __init__(self, image: Tensor, level: Level, layout: Layout, margin: int) -> None:
-        self.level, self.layout = level, layout
+    def __init__(self, image: Tensor, level: Level, layout: Layout, margin: int, done: _Counter) -> None:
+        self.level, self.layout, self.done = level, layout, done
         self.image = layout.extend(image)
         self.tiles = list(layout.tiles(margin))
         self.only: Tensor | None = None
@@ -193,16 +207,26 @@ class _Encoding:
             if len(self.tiles) == 1:
                 self.only = features
             yield tile, features
+            self.done.count()
 
 
-def _encodings(image: Tensor, level: Level, margin: int, smooth: bool, tile: int) -> list[_Encoding]:
+def _encodings(
+    image: Tensor, level: Level, margin: int, smooth: bool, tile: int, done: _Counter | None = None
+) -> list[_Encoding]:
     """Encodings at one position of the grid, or at several along its diagonal."""
+    layouts = _layouts((image.shape[1], image.shape[2]), level, smooth, tile)
+    return [_Encoding(image, level, layout, margin, done or _Counter()) for layout in layouts]
+
+
+def _layouts(size: tuple[int, int], level: Level, smooth: bool, tile: int) -> list[Layout]:
     require_integer("stylize", "tile", tile, minimum=1)
     stride = level.encoder.stride
     shifts = min(level.shifts, stride) if smooth else 1
-    offsets = [shift * stride // shifts for shift in range(shifts)]
-    size = image.shape[1], image.shape[2]
-    return [_Encoding(image, level, Layout(size, stride, offset, tile), margin) for offset in offsets]
+    return [Layout(size, stride, shift * stride // shifts, tile) for shift in range(shifts)]
+
+
+def _tile_count(size: tuple[int, int], level: Level, smooth: bool, tile: int) -> int:
+    return sum(len(list(layout.tiles(0))) for layout in _layouts(size, level, smooth, tile))
 
 
 def _moments(encodings: Sequence[_Encoding], groups: int, weights: Sequence[Tensor | None]) -> list[Moments]:
