@@ -10,6 +10,7 @@ from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
 from .commands.doctor import doctor
+from .commands.fetch import fetch
 from .commands.info import info
 from .commands.reproduce import reproduce
 from .commands.studio import studio
@@ -28,6 +29,7 @@ app.command()(compare)
 app.command()(train)
 app.command()(sweep)
 app.command()(reproduce)
+app.command()(fetch)
 app.command()(bench)
 app.command()(info)
 app.command()(warmup)

@@ -26,6 +26,14 @@ pytestmark = [
 SECONDS = 120_000  # milliseconds: a busy machine takes its time
 
 
+@pytest.fixture(autouse=True)
+def threads_restored():
+    """The commands set torch's threads for their process, which here is that of all tests."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def chromium():
     with playwright.sync_playwright() as p:

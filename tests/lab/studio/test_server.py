@@ -93,6 +93,14 @@ def serve(**options):
     return studio
 
 
+@pytest.fixture(autouse=True)
+def threads_restored():
+    """The commands set torch's threads for their process, which here is that of all tests."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return tmp_path_factory.mktemp("results")

@@ -178,6 +178,7 @@ def apply(
 def train_codec(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the weights.", show_default=False)],
     seed: Annotated[int, typer.Option(help="Of what is random: patches, and where searches start.")] = 0,
+    threads: Threads = None,
 ) -> None:
     """Make the small encoders and decoders that come with eigengrad, from freely licensed pictures.
 
@@ -194,6 +195,7 @@ def train_codec(
     with explained():
         from ..style.codec_training import train_codec as train
 
+        limit_threads(threads)
         start = time.perf_counter()
         train(output, seed=seed, progress=say)
         say(f"written to {output} ({duration(time.perf_counter() - start)})")
