@@ -9,8 +9,10 @@ import typer
 from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
+from .commands.doctor import doctor
 from .commands.info import info
 from .commands.reproduce import reproduce
+from .commands.studio import studio
 from .commands.stylize import stylize
 from .commands.sweep import sweep
 from .commands.train import train
@@ -29,6 +31,8 @@ app.command()(reproduce)
 app.command()(bench)
 app.command()(info)
 app.command()(warmup)
+app.command()(doctor)
+app.command()(studio)
 app.command()(color)
 app.add_typer(stylize)
 app.add_typer(translate, name="translate")

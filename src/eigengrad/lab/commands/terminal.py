@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ __all__ = [
     "duration",
     "explained",
     "listed",
+    "progress_bar",
     "say",
     "show",
 ]
@@ -54,6 +55,17 @@ def complain(text: str) -> None:
 
 def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
+
+
+@contextmanager
+def progress_bar(name: str) -> Iterator[Callable[[float], None]]:
+    """Context with a bar on standard error, if that is a terminal; gives the function to tell the share done to."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=_errors, transient=True, disable=not _errors.is_terminal) as progress:
+        bar = progress.add_task(name, total=1.0)
+        yield lambda share: progress.update(bar, completed=share)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,7 +51,12 @@ class Palette:
 
 
 def transfer_colors(
-    content: Picture, palette: Palette, *, strength: float = 1.0, mask: Tensor | None = None
+    content: Picture,
+    palette: Palette,
+    *,
+    strength: float = 1.0,
+    mask: Tensor | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Picture:
     """The content in the colours of the palette.
 
@@ -65,6 +70,7 @@ def transfer_colors(
         palette: whose mean and covariance it gets.
         strength: 0 gives the content back, 1 is the full transfer.
         mask: (H, W) from 0 to 1: where, and of which pixels the statistics are taken. None is everywhere.
+        progress: called now and then with the share that is done, from 0 to 1. What it raises ends the work.
     """
     require_number("transfer_colors", "strength", strength)
     space = SPACES[palette.space]
@@ -90,6 +96,8 @@ def transfer_colors(
             colours = colours + torch.rand(colours.shape[1], generator=dither).sub_(0.5).mul_(0.96 / 255)
         changed = curve(recolour(colours))
         result[:, piece] = changed if where is None else torch.lerp(colours, changed, where[piece])
+        if progress is not None:
+            progress(piece.stop / pixels.shape[1])
     return content.with_pixels(result.view_as(content.pixels))
 
 

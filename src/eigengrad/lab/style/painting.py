@@ -57,7 +57,7 @@ def paint(
     groups: int = 1,
     smooth: bool = True,
     tile: int = TILE,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Picture:
     """The content painted in the style of the sources, at the content's own size.
 

@@ -23,7 +23,15 @@ from .moments import Affine, Moments, whiten_color_map
 from .patches import SIDE, Patches
 from .tiles import Layout, Tile, average
 
-__all__ = ["Style", "UnfitPictureError", "reconstruct", "stylize", "uncovered_restored"]
+__all__ = [
+    "Style",
+    "UnfitPictureError",
+    "reconstruct",
+    "require_levels",
+    "require_opaque",
+    "stylize",
+    "uncovered_restored",
+]
 
 PIECE = 1 << 16  # positions whose products are summed in float32
 EPS = 1e-7  # of the average variance of a channel: in directions with less than this there is nothing to whiten
@@ -75,12 +83,9 @@ class Style:
             ValueError: if a level does not exist or its channels cannot be grouped so.
             UnfitPictureError: if the picture is too small, or too little of it is opaque.
         """
-        _require_levels(codec, levels, groups)
+        require_levels(codec, levels, groups)
         _require_size(picture, codec, levels)
-        if picture.alpha is not None and float(picture.alpha.sum()) < MINIMUM:
-            raise UnfitPictureError(
-                f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of"
-            )
+        require_opaque(picture)
         moments, patches = {}, {}
         for number in levels:
             level = codec.require(number)
@@ -104,7 +109,7 @@ def stylize(
     strength: float = 1.0,
     strokes: float = 0.0,
     tile: int = TILE,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Picture:
     """The content in the style of the styles.
 
@@ -122,7 +127,7 @@ def stylize(
             statistics of the style.
         strokes: the share of the style's own patches in them, from 0 to 1; see :mod:`.patches`.
         tile: the side of the tiles in pixels. A matter of memory: the result does not depend on it.
-        progress: called with each level when it is done.
+        progress: called now and then with the share that is done, from 0 to 1. What it raises ends the work.
 
     Raises:
         ValueError: naming the argument that is wrong.
@@ -132,7 +137,7 @@ def stylize(
     if not styles:
         raise ValueError("stylize: styles must hold at least one style")
     groups, smooth = styles[0].groups, styles[0].smooth
-    _require_levels(codec, levels, groups)
+    require_levels(codec, levels, groups)
     _require_size(content, codec, levels)
     for style in styles:
         require_positive("stylize", "the weight of a style", style.weight)
@@ -144,10 +149,13 @@ def stylize(
             )
     shares, weights = _shares(content, styles), _weights(content, styles)
     image = content.pixels
+    # Every tile is encoded twice: for the statistics, and to be decoded.
+    tiles = sum(2 * _tile_count(content.size, codec.require(number), smooth, tile) for number in levels)
+    done = _Counter(tiles, progress)
     for number in levels:
         level = codec.require(number)
         margin = level.encoder.reach + level.decoder.reach + (PATCH_REACH * level.encoder.stride if strokes else 0)
-        encodings = _encodings(image, level, margin, smooth, tile)
+        encodings = _encodings(image, level, margin, smooth, tile, done)
         if shares.ndim == 1:  # all styles are everywhere, so the content's statistics are the same for each
             own = _moments(encodings, groups, weights[:1]) * len(styles)
         else:
@@ -155,8 +163,6 @@ def stylize(
         maps = [_map(mine, style.moments[number]) for mine, style in zip(own, styles, strict=True)]
         patches = [style.patches[number] for style in styles]
         image = _decode(encodings, maps, patches if strokes else [], shares, strength, strokes)
-        if progress is not None:
-            progress(number)
     colours = image.flatten(1)
     curve = GamutCurve.fit(colours, None if content.alpha is None else content.alpha.flatten())
     made = curve(colours).view_as(image)
@@ -183,7 +189,18 @@ def reconstruct(
     return image
 
 
-def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
+def require_opaque(style: Picture) -> None:
+    """Refuse a style that is too transparent to take statistics of.
+
+    Raises:
+        UnfitPictureError: saying so.
+    """
+    if style.alpha is not None and float(style.alpha.sum()) < MINIMUM:
+        raise UnfitPictureError(f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of")
+
+
+def require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
+    """Refuse levels that a codec does not have, and groups that do not divide its channels."""
     require_integer("stylize", "groups", groups, minimum=1)
     if not levels:
         raise ValueError("levels: expected at least one")
@@ -205,11 +222,24 @@ def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None
         )
 
 
+class _Counter:
+    """Counts pieces of work, and reports the share of all that is done."""
+
+    def __init__(self, total: int = 0, progress: Callable[[float], None] | None = None) -> None:
+        self.total, self.progress, self.done = total, progress, 0
+
+    def count(self) -> None:
+        """Count one piece."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done / self.total)
+
+
 class _Encoding:
     """The features of an image (3, H, W) at a level, tile by tile; kept if there is one tile only."""
 
-    def __init__(self, image: Tensor, level: Level, layout: Layout, margin: int) -> None:
-        self.level, self.layout = level, layout
+    def __init__(self, image: Tensor, level: Level, layout: Layout, margin: int, done: _Counter) -> None:
+        self.level, self.layout, self.done = level, layout, done
         self.image = layout.extend(image)
         self.tiles = list(layout.tiles(margin))
         self.only: Tensor | None = None
@@ -222,16 +252,26 @@ class _Encoding:
             if len(self.tiles) == 1:
                 self.only = features
             yield tile, features
+            self.done.count()
 
 
-def _encodings(image: Tensor, level: Level, margin: int, smooth: bool, tile: int) -> list[_Encoding]:
+def _encodings(
+    image: Tensor, level: Level, margin: int, smooth: bool, tile: int, done: _Counter | None = None
+) -> list[_Encoding]:
     """Encodings at one position of the grid, or at several along its diagonal."""
+    layouts = _layouts((image.shape[1], image.shape[2]), level, smooth, tile)
+    return [_Encoding(image, level, layout, margin, done or _Counter()) for layout in layouts]
+
+
+def _layouts(size: tuple[int, int], level: Level, smooth: bool, tile: int) -> list[Layout]:
     require_integer("stylize", "tile", tile, minimum=1)
     stride = level.encoder.stride
     shifts = min(level.shifts, stride) if smooth else 1
-    offsets = [shift * stride // shifts for shift in range(shifts)]
-    size = image.shape[1], image.shape[2]
-    return [_Encoding(image, level, Layout(size, stride, offset, tile), margin) for offset in offsets]
+    return [Layout(size, stride, shift * stride // shifts, tile) for shift in range(shifts)]
+
+
+def _tile_count(size: tuple[int, int], level: Level, smooth: bool, tile: int) -> int:
+    return sum(len(list(layout.tiles(0))) for layout in _layouts(size, level, smooth, tile))
 
 
 def _moments(encodings: Sequence[_Encoding], groups: int, weights: Sequence[Tensor | None]) -> list[Moments]:
