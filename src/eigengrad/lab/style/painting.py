@@ -18,7 +18,7 @@ from ...arguments import require_integer, require_positive, require_share
 from .codec import Codec
 from .gamut import GamutCurve, luma
 from .images import Picture
-from .stylize import TILE, Style, reconstruct, stylize, uncovered_restored
+from .stylize import TILE, Style, reconstruct, require_size, stylize, uncovered_restored
 
 __all__ = ["CANVAS", "Source", "paint"]
 
@@ -81,6 +81,7 @@ def paint(
     if strength == 0:
         return content
     small = content.scaled(canvas) if max(content.size) > canvas else content
+    require_size(small, codec, levels)
     side = max(1, round(style_size * max(small.size)))
     styles = [
         Style.of(source.picture.scaled(side), codec, levels, groups=groups, smooth=smooth, tile=tile).placed(

@@ -84,7 +84,7 @@ class Style:
             UnfitPictureError: if the picture is too small, or too little of it is opaque.
         """
         require_levels(codec, levels, groups)
-        _require_size(picture, codec, levels)
+        require_size(picture, codec, levels)
         require_opaque(picture)
         moments, patches = {}, {}
         for number in levels:
@@ -138,7 +138,7 @@ def stylize(
         raise ValueError("stylize: styles must hold at least one style")
     groups, smooth = styles[0].groups, styles[0].smooth
     require_levels(codec, levels, groups)
-    _require_size(content, codec, levels)
+    require_size(content, codec, levels)
     for style in styles:
         require_positive("stylize", "the weight of a style", style.weight)
         if (style.groups, style.smooth) != (groups, smooth) or set(levels) - set(style.moments):
@@ -212,7 +212,8 @@ def require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
             )
 
 
-def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None:
+def require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None:
+    """Refuse a picture that is too small for the deepest of the levels."""
     stride = max(codec.require(level).encoder.stride for level in levels)
     if min(picture.size) < 2 * stride:
         height, width = picture.size
