@@ -169,17 +169,17 @@ def test_style_with_two_styles_shows_progress_and_can_be_cancelled(visit, tmp_pa
     choose(panel, 0, large)
     choose(panel, 1, *styles)
     panel.get_by_role("button", name="Make the picture").click()
-    panel.get_by_text("stylising, ").wait_for()
+    panel.get_by_text("painting, ").wait_for()
     panel.get_by_role("button", name="Cancel").click()
     panel.get_by_text("Cancelled.").wait_for()
     choose(panel, 0, content)
     panel.get_by_text("photo.png, 160×120").wait_for()
-    panel.get_by_label("Stroke size").select_option("256")
+    panel.get_by_label("Stroke size").fill("0.25")
     panel.get_by_label("Fast").check()
     panel.get_by_role("button", name="Make the picture").click()
     panel.get_by_label("Before on the left, after on the right").wait_for()
     made = downloaded(page, panel)[1]
-    command_line("stylize", content, *styles, "-o", tmp_path / "out.png", "--style-size", 256, "--fast")
+    command_line("stylize", content, *styles, "-o", tmp_path / "out.png", "--style-size", 0.25, "--fast")
     assert made == (tmp_path / "out.png").read_bytes()
 
 

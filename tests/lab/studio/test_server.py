@@ -439,12 +439,12 @@ def test_stylize_makes_the_picture_of_the_command_line_byte_for_byte(browser, tm
     for name, seed in (("photo", 1), ("one", 2), ("two", 3)):
         (tmp_path / f"{name}.png").write_bytes(png(64, 80, seed))
     keys = [browser.picture((tmp_path / f"{name}.png").read_bytes())["file"] for name in ("photo", "one", "two")]
-    job = browser.run("stylize", {"content": keys[:1], "styles": keys[1:]}, strength=0.5, style_size="256", fast=True)
+    job = browser.run("stylize", {"content": keys[:1], "styles": keys[1:]}, strength=0.5, style_size=0.25, fast=True)
     assert job["state"] == "done", job
     made = browser.ask("GET", f"/api/files/{job['result']['file']}").content
     out = tmp_path / "out.png"
     inputs = [tmp_path / f"{name}.png" for name in ("photo", "one", "two")]
-    command_line("stylize", *inputs, "-o", out, "--strength", 0.5, "--style-size", 256, "--fast", "--threads", 1)
+    command_line("stylize", *inputs, "-o", out, "--strength", 0.5, "--style-size", 0.25, "--fast", "--threads", 1)
     assert made == out.read_bytes()
 
 

@@ -143,24 +143,19 @@ def _color(files: Files, options: dict[str, Any], folder: Path, progress: Progre
 
 def _stylize(files: Files, options: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
     from ..style.images import read_mask, read_picture
-    from ..style.stylize import Style, stylize
+    from ..style.painting import Source, paint
     from ..style.weights import load_codec
-
-    def sized(path: Path, size: str) -> Picture:
-        picture = read_picture(path)
-        return picture.scaled(int(size)) if size else picture
 
     progress(0.0, "reading")
     codec = load_codec()
     levels = sorted(codec.levels, reverse=True)
-    picture = sized(files["content"][0], options.pop("size"))
+    picture, size = read_picture(files["content"][0]), options.pop("size")
+    picture = picture.scaled(int(size)) if size else picture
     mask = read_mask(files["mask"][0], picture.size) if files.get("mask") else None
-    style_size, smooth = options.pop("style_size"), not options.pop("fast")
-    styles = []
-    for number, path in enumerate(files["styles"], 1):
-        progress(0.0, f"looking at style {number}")
-        styles.append(Style.of(sized(path, style_size), codec, levels, smooth=smooth).placed(1.0, mask))
-    made = stylize(picture, styles, codec, levels, progress=lambda share: progress(share, "stylising"), **options)
+    sources = [Source(read_picture(path), mask=mask) for path in files["styles"]]
+    smooth = not options.pop("fast")
+    options["progress"] = lambda share: progress(share, "painting")
+    made = paint(picture, sources, codec, levels, smooth=smooth, **options)
     progress(1.0, "writing")
     return _finished(made, folder)
 
@@ -212,16 +207,20 @@ TOOLS = {
             "A photograph in the style of one or more pictures: the statistics of their features, level by level.",
             (_PHOTO, Slot("styles", "Style of", most=6), _MASK),
             (
-                # Whatever is not taken out in _stylize goes to the function `stylize` under its name.
-                Option("strength", "Strength", 0.6, "0 hardly changes it, 1 is the full transfer.", flag="--strength"),
+                # Whatever is not taken out in _stylize goes to the function `paint` under its name.
+                Option("strength", "Strength", 1.0, "0 is the photograph, 1 the full transfer.", flag="--strength"),
+                Option("strokes", "Strokes", 0.5, "How much is painted with patches of the style.", flag="--strokes"),
+                Option("detail", "Detail", 0.5, "How much detail of the photograph is kept.", flag="--detail"),
                 Option(
                     "style_size",
                     "Stroke size",
-                    "",
-                    "The style scaled to so many pixels: smaller makes finer strokes.",
-                    choices=(("", "as the style is"), ("256", "fine"), ("512", "medium"), ("1024", "coarse")),
+                    0.5,
+                    "How large the style is beside the photograph: smaller makes finer strokes.",
+                    low=0.1,
+                    high=2.0,
                     flag="--style-size",
                 ),
+                Option("keep_colors", "Keep colours", False, "Transfer light and dark only.", flag="--keep-colors"),
                 Option(
                     "size",
                     "Size of the result",

@@ -1,32 +1,43 @@
 """Universal style transfer: a picture in the style of others, level by level from coarse to fine.
 
-At each level the picture is encoded, its features get the mean and covariance of the style's, and the decoder makes the
-picture that the next level starts from (Li et al., 2017). Large pictures are worked on in tiles. The statistics
-are of the whole picture, so the result does not depend on the tiles.
+At each level the picture is encoded, its features get the mean and covariance of the style's and a share of its
+patches, and the decoder makes the picture that the next level starts from (Li et al., 2017). Large pictures are worked
+on in tiles. The statistics are of the whole picture, so the result does not depend on the tiles.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ...arguments import require_integer, require_number, require_positive
+from ...arguments import require_integer, require_number, require_positive, require_share
 from .codec import Codec, Level
 from .gamut import GamutCurve
 from .images import Picture
 from .moments import Affine, Moments, whiten_color_map
+from .patches import SIDE, Patches
 from .tiles import Layout, Tile, average
 
-__all__ = ["Style", "UnfitPictureError", "stylize"]
+__all__ = [
+    "Style",
+    "UnfitPictureError",
+    "reconstruct",
+    "require_levels",
+    "require_opaque",
+    "stylize",
+    "uncovered_restored",
+]
 
 PIECE = 1 << 16  # positions whose products are summed in float32
 EPS = 1e-7  # of the average variance of a channel: in directions with less than this there is nothing to whiten
 TILE = 1024
 _SOON = 4.0  # times the share of all styles in a place is the share of what was decoded there
+PATCH_REACH = SIDE - 1  # positions: a patch is compared with those around it, and averaged with theirs
 MINIMUM = 64  # pixels, below which a covariance says nothing
 
 
@@ -36,10 +47,11 @@ class UnfitPictureError(ValueError):
 
 @dataclass(frozen=True)
 class Style:
-    """What is taken from a picture: the moments of its features at each level.
+    """What is taken from a picture: the moments and patches of its features at each level.
 
     Args:
         moments: by level.
+        patches: by level; none at levels where it shows no whole patch.
         groups: of channels, between which nothing is transferred.
         smooth: see :func:`stylize`.
         weight: its share beside other styles.
@@ -47,6 +59,7 @@ class Style:
     """
 
     moments: Mapping[int, Moments]
+    patches: Mapping[int, Patches | None] = field(default_factory=dict)
     groups: int = 1
     smooth: bool = True
     weight: float = 1.0
@@ -70,18 +83,16 @@ class Style:
             ValueError: if a level does not exist or its channels cannot be grouped so.
             UnfitPictureError: if the picture is too small, or too little of it is opaque.
         """
-        _require_levels(codec, levels, groups)
-        _require_size(picture, codec, levels)
-        if picture.alpha is not None and float(picture.alpha.sum()) < MINIMUM:
-            raise UnfitPictureError(
-                f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of"
-            )
-        moments = {}
+        require_levels(codec, levels, groups)
+        require_size(picture, codec, levels)
+        require_opaque(picture)
+        moments, patches = {}, {}
         for number in levels:
             level = codec.require(number)
             encodings = _encodings(picture.pixels, level, level.encoder.reach, smooth, tile)
             (moments[number],) = _moments(encodings, groups, [picture.alpha])
-        return cls(moments, groups, smooth)
+            patches[number] = _patches(encodings[0], picture.alpha)
+        return cls(moments, patches, groups, smooth)
 
     def placed(self, weight: float, mask: Tensor | None = None) -> Style:
         """This style with a share, and a place in the content."""
@@ -96,6 +107,7 @@ def stylize(
     levels: Sequence[int],
     *,
     strength: float = 1.0,
+    strokes: float = 0.0,
     tile: int = TILE,
     progress: Callable[[float], None] | None = None,
 ) -> Picture:
@@ -113,6 +125,7 @@ def stylize(
         levels: in the order in which they are applied, usually from deep to shallow.
         strength: at every level, 0 leaves the features as they are (the result is the reconstruction), 1 gives them the
             statistics of the style.
+        strokes: the share of the style's own patches in them, from 0 to 1; see :mod:`.patches`.
         tile: the side of the tiles in pixels. A matter of memory: the result does not depend on it.
         progress: called now and then with the share that is done, from 0 to 1. What it raises ends the work.
 
@@ -120,11 +133,12 @@ def stylize(
         ValueError: naming the argument that is wrong.
     """
     require_number("stylize", "strength", strength)
+    require_share("stylize", "strokes", strokes)
     if not styles:
         raise ValueError("stylize: styles must hold at least one style")
     groups, smooth = styles[0].groups, styles[0].smooth
-    _require_levels(codec, levels, groups)
-    _require_size(content, codec, levels)
+    require_levels(codec, levels, groups)
+    require_size(content, codec, levels)
     for style in styles:
         require_positive("stylize", "the weight of a style", style.weight)
         if (style.groups, style.smooth) != (groups, smooth) or set(levels) - set(style.moments):
@@ -140,22 +154,53 @@ def stylize(
     done = _Counter(tiles, progress)
     for number in levels:
         level = codec.require(number)
-        encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile, done)
+        margin = level.encoder.reach + level.decoder.reach + (PATCH_REACH * level.encoder.stride if strokes else 0)
+        encodings = _encodings(image, level, margin, smooth, tile, done)
         if shares.ndim == 1:  # all styles are everywhere, so the content's statistics are the same for each
             own = _moments(encodings, groups, weights[:1]) * len(styles)
         else:
             own = _moments(encodings, groups, weights)
         maps = [_map(mine, style.moments[number]) for mine, style in zip(own, styles, strict=True)]
-        image = _decode(encodings, maps, shares, strength)
+        patches = [style.patches[number] for style in styles]
+        image = _decode(encodings, maps, patches if strokes else [], shares, strength, strokes)
     colours = image.flatten(1)
     curve = GamutCurve.fit(colours, None if content.alpha is None else content.alpha.flatten())
     made = curve(colours).view_as(image)
     if shares.ndim > 1:  # what no mask covers has only been decoded, and was better before
-        made = torch.lerp(content.pixels, made, (_SOON * shares.sum(0)).clamp(max=1).to(made))
+        made = uncovered_restored(content.pixels, made, shares.sum(0))
     return content.with_pixels(made)
 
 
-def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
+def uncovered_restored(content: Tensor, made: Tensor, covered: Tensor) -> Tensor:
+    """What was made, (3, H, W), and the content where no style goes by their masks' sum ``covered``, (H, W)."""
+    return torch.lerp(content, made, (_SOON * covered).clamp(max=1).to(made))
+
+
+@torch.no_grad()
+def reconstruct(
+    content: Picture, codec: Codec, levels: Sequence[int], *, smooth: bool = True, tile: int = TILE
+) -> Tensor:
+    """What is left of a picture, (3, H, W), when every level has encoded and decoded it without a change."""
+    image = content.pixels
+    for number in levels:
+        level = codec.require(number)
+        encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile)
+        image = _mean([_decoded(encoding, lambda _, features: features) for encoding in encodings])
+    return image
+
+
+def require_opaque(style: Picture) -> None:
+    """Refuse a style that is too transparent to take statistics of.
+
+    Raises:
+        UnfitPictureError: saying so.
+    """
+    if style.alpha is not None and float(style.alpha.sum()) < MINIMUM:
+        raise UnfitPictureError(f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of")
+
+
+def require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
+    """Refuse levels that a codec does not have, and groups that do not divide its channels."""
     require_integer("stylize", "groups", groups, minimum=1)
     if not levels:
         raise ValueError("levels: expected at least one")
@@ -167,7 +212,8 @@ def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
             )
 
 
-def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None:
+def require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None:
+    """Refuse a picture that is too small for the deepest of the levels."""
     stride = max(codec.require(level).encoder.stride for level in levels)
     if min(picture.size) < 2 * stride:
         height, width = picture.size
@@ -245,28 +291,71 @@ def _moments(encodings: Sequence[_Encoding], groups: int, weights: Sequence[Tens
     return [Moments.merge(found) for found in pieces]
 
 
-def _decode(encodings: Sequence[_Encoding], maps: Sequence[Affine], shares: Tensor, strength: float) -> Tensor:
-    """The image (3, H, W) of the mapped features, each map with its share (maps,), or its share at a pixel."""
+def _patches(encoding: _Encoding, alpha: Tensor | None) -> Patches | None:
+    """The patches of an encoded picture, of what is opaque by ``alpha`` (H, W); none at the size of single pixels."""
+    scale = encoding.level.encoder.stride
+    if scale == 1:
+        return None
+    height, width = (side // scale for side in encoding.layout.extended)
+    features = torch.empty(encoding.level.channels, height, width)
+    for tile, part in encoding:
+        tile.without_margin(features, scale).copy_(tile.trim(part, scale))
+    opacity = None if alpha is None else average(encoding.layout.extend(alpha), scale)
+    return Patches.of(features, opacity)
+
+
+def _decode(
+    encodings: Sequence[_Encoding],
+    maps: Sequence[Affine],
+    patches: Sequence[Patches | None],
+    shares: Tensor,
+    strength: float,
+    strokes: float,
+) -> Tensor:
+    """The image (3, H, W) of the mapped features, each map with its share (maps,), or its share at a pixel.
+
+    Args:
+        encodings: of the picture.
+        maps: to the moments of each style.
+        patches: of each style, or none at all.
+        shares: of each style, with ``strength``: how much of them there is.
+        strokes: how much of the styles is patches.
+    """
     groups, everywhere = maps[0].matrix.shape[0], shares.ndim == 1
+
+    def change(tile: Tile, features: Tensor, local: Tensor) -> Tensor:
+        points = _points(features, groups)
+        if everywhere and not patches:
+            return Affine.mean(maps, shares.tolist()).blend(strength)(points).view_as(features)
+        here = local.to(points).unsqueeze(1) if everywhere else tile.with_margin(local, scale).flatten(1)
+        changed = points * (1 - here.sum(0))
+        for index, (share, each) in enumerate(zip(here, maps, strict=True)):
+            moved, painted = each(points), patches[index] if patches else None
+            if painted is not None:
+                moved.lerp_(_points(painted.replace(moved.view_as(features)), groups), strokes)
+            changed += moved * share
+        return changed.view_as(features)
+
     images = []
     for encoding in encodings:
-        level, layout = encoding.level, encoding.layout
-        scale = level.encoder.stride
-        result = torch.empty_like(encoding.image)
-        local = shares if everywhere else average(layout.extend(shares), scale) * strength
-        for tile, features in encoding:
-            points = _points(features, groups)
-            if everywhere:
-                changed = Affine.mean(maps, shares.tolist()).blend(strength)(points)
-            else:
-                here = tile.with_margin(local, scale).flatten(1)
-                changed = points * (1 - here.sum(0))
-                for share, each in zip(here, maps, strict=True):
-                    changed += each(points) * share
-            decoded = level.decoder(changed.view_as(features).unsqueeze(0)).squeeze(0)
-            tile.without_margin(result).copy_(tile.trim(decoded))
-        images.append(layout.crop(result))
-    return torch.stack(images).mean(0) if len(images) > 1 else images[0].contiguous()
+        scale = encoding.level.encoder.stride
+        local = strength * (shares if everywhere else average(encoding.layout.extend(shares), scale))
+        images.append(_decoded(encoding, partial(change, local=local)))
+    return _mean(images)
+
+
+def _decoded(encoding: _Encoding, change: Callable[[Tile, Tensor], Tensor]) -> Tensor:
+    """The image (3, H, W) of an encoding whose features have been changed, tile by tile."""
+    result = torch.empty_like(encoding.image)
+    for tile, features in encoding:
+        decoded = encoding.level.decoder(change(tile, features).unsqueeze(0)).squeeze(0)
+        tile.without_margin(result).copy_(tile.trim(decoded))
+    return encoding.layout.crop(result).contiguous()
+
+
+def _mean(images: Sequence[Tensor]) -> Tensor:
+    """The mean of images, without work where there is one."""
+    return torch.stack(list(images)).mean(0) if len(images) > 1 else images[0]
 
 
 def _points(features: Tensor, groups: int) -> Tensor:
