@@ -208,6 +208,14 @@ class TestStylize:
 
 
 class TestNothingIsLost:
+    def test_the_picture_does_not_depend_on_the_threads(self, folder: Path) -> None:
+        write_picture(photo(5, (96, 128)), folder / "large.png")
+        for threads in (1, 3):
+            paths = folder / "large.png", folder / "paintings/c.png", "-o", folder / f"{threads}.png"
+            result = run("stylize", *paths, "--threads", threads, "--tile", 64)
+            assert result.exit_code == 0, said(result)
+        assert (folder / "1.png").read_bytes() == (folder / "3.png").read_bytes()
+
     def test_each_with_the_name_of_a_file_is_refused(self, folder: Path) -> None:
         result = run("stylize", folder / "photos/a.png", folder / "paintings", "-o", folder / "out.png", "--each")
         assert result.exit_code == 2

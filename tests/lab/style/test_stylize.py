@@ -68,7 +68,8 @@ class TestStatistics:
         encodings = module._encodings(content.pixels, codec.require(level), 0, smooth, 1024)
         (own,) = module._moments(encodings, groups, [None])
         change = module._map(own, wanted)
-        points = [change(module._points(features, groups)) for encoding in encodings for _, features in encoding]
+        features = [encoding.features(tile) for encoding in encodings for tile in encoding.tiles]
+        points = [change(module._points(part, groups)) for part in features]
         made = Moments.merge(Moments.of(p) for p in points)
         assert relative(made.covariance, wanted.covariance) < 1e-3
         assert relative(made.mean, wanted.mean) < 1e-4

@@ -18,6 +18,7 @@ from ...arguments import require_integer, require_positive, require_share
 from .codec import Codec
 from .gamut import GamutCurve, luma
 from .images import Picture
+from .parallel import undivided
 from .stylize import TILE, Style, reconstruct, require_size, stylize, uncovered_restored
 
 __all__ = ["CANVAS", "Source", "paint"]
@@ -42,6 +43,7 @@ class Source:
 
 
 @torch.no_grad()
+@undivided()
 def paint(
     content: Picture,
     sources: Sequence[Source],

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 import torch
@@ -21,15 +22,25 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+#: The threads that the outermost of nested contexts has found.
+_found: ContextVar[int | None] = ContextVar("threads", default=None)
+
+
 @contextmanager
 def undivided() -> Iterator[int]:
     """Context in which torch does not divide operations among threads; gives the number of threads that it had."""
+    found = _found.get()
+    if found is not None:
+        yield found
+        return
     threads = torch.get_num_threads()
+    token = _found.set(threads)
     torch.set_num_threads(1)
     try:
         yield threads
     finally:
         torch.set_num_threads(threads)
+        _found.reset(token)
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from .codec import Codec, Level
 from .gamut import GamutCurve
 from .images import Picture
 from .moments import Affine, Moments, whiten_color_map
+from .parallel import ordered_map, undivided
 from .patches import SIDE, Patches
 from .tiles import Layout, Tile, average
 
@@ -32,6 +33,8 @@ __all__ = [
     "stylize",
     "uncovered_restored",
 ]
+
+R = TypeVar("R")
 
 PIECE = 1 << 16  # positions whose products are summed in float32
 EPS = 1e-7  # of the average variance of a channel: in directions with less than this there is nothing to whiten
@@ -67,6 +70,7 @@ class Style:
 
     @classmethod
     @torch.no_grad()
+    @undivided()
     def of(
         cls,
         picture: Picture,
@@ -100,6 +104,7 @@ class Style:
 
 
 @torch.no_grad()
+@undivided()
 def stylize(
     content: Picture,
     styles: Sequence[Style],
@@ -177,6 +182,7 @@ def uncovered_restored(content: Tensor, made: Tensor, covered: Tensor) -> Tensor
 
 
 @torch.no_grad()
+@undivided()
 def reconstruct(
     content: Picture, codec: Codec, levels: Sequence[int], *, smooth: bool = True, tile: int = TILE
 ) -> Tensor:
@@ -185,7 +191,7 @@ def reconstruct(
     for number in levels:
         level = codec.require(number)
         encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile)
-        image = _mean([_decoded(encoding, lambda _, features: features) for encoding in encodings])
+        image = _decoded(encodings, lambda number, tile, features: features)
     return image
 
 
@@ -245,15 +251,14 @@ class _Encoding:
         self.tiles = list(layout.tiles(margin))
         self.only: Tensor | None = None
 
-    def __iter__(self) -> Iterator[tuple[Tile, Tensor]]:
-        for tile in self.tiles:
-            features = self.only
-            if features is None:
-                features = self.level.encoder(tile.with_margin(self.image).unsqueeze(0)).squeeze(0)
-            if len(self.tiles) == 1:
-                self.only = features
-            yield tile, features
-            self.done.count()
+    def features(self, tile: Tile) -> Tensor:
+        """The features (C, h, w) of one of the tiles, with its margin."""
+        features = self.only
+        if features is None:
+            features = self.level.encoder(tile.with_margin(self.image).unsqueeze(0)).squeeze(0)
+        if len(self.tiles) == 1:
+            self.only = features
+        return features
 
 
 def _encodings(
@@ -275,20 +280,37 @@ def _tile_count(size: tuple[int, int], level: Level, smooth: bool, tile: int) ->
     return sum(len(list(layout.tiles(0))) for layout in _layouts(size, level, smooth, tile))
 
 
+def _each_tile(encodings: Sequence[_Encoding], work: Callable[[int, Tile], R]) -> Iterator[R]:
+    """``work`` with the number of an encoding and a tile of it, for all of them in order, on several threads."""
+    pairs = [(number, tile) for number, encoding in enumerate(encodings) for tile in encoding.tiles]
+    with undivided() as threads:
+        for result in ordered_map(lambda pair: work(*pair), pairs, threads):
+            yield result
+            encodings[0].done.count()
+
+
 def _moments(encodings: Sequence[_Encoding], groups: int, weights: Sequence[Tensor | None]) -> list[Moments]:
     """The moments of all features, once for each of the weights (H, W) of the pixels; None weighs all alike."""
+    scale = encodings[0].level.encoder.stride
+    extended = [
+        [None if weight is None else average(encoding.layout.extend(weight), scale) for weight in weights]
+        for encoding in encodings
+    ]
+
+    def work(number: int, tile: Tile) -> list[list[Moments]]:
+        points = _points(tile.trim(encodings[number].features(tile), scale), groups)
+        found = []
+        for weight in extended[number]:
+            counts = None if weight is None else tile.without_margin(weight, scale).flatten()
+            parts = [slice(start, start + PIECE) for start in range(0, points.shape[-1], PIECE)]
+            found.append([Moments.of(points[..., part], None if counts is None else counts[part]) for part in parts])
+        return found
+
     pieces: list[list[Moments]] = [[] for _ in weights]
-    for encoding in encodings:
-        scale = encoding.level.encoder.stride
-        extended = [None if weight is None else average(encoding.layout.extend(weight), scale) for weight in weights]
-        for tile, features in encoding:
-            points = _points(tile.trim(features, scale), groups)
-            for weight, found in zip(extended, pieces, strict=True):
-                counts = None if weight is None else tile.without_margin(weight, scale).flatten()
-                for start in range(0, points.shape[-1], PIECE):
-                    part = slice(start, start + PIECE)
-                    found.append(Moments.of(points[..., part], None if counts is None else counts[part]))
-    return [Moments.merge(found) for found in pieces]
+    for found in _each_tile(encodings, work):
+        for known, more in zip(pieces, found, strict=True):
+            known += more
+    return [Moments.merge(known) for known in pieces]
 
 
 def _patches(encoding: _Encoding, alpha: Tensor | None) -> Patches | None:
@@ -298,8 +320,8 @@ def _patches(encoding: _Encoding, alpha: Tensor | None) -> Patches | None:
         return None
     height, width = (side // scale for side in encoding.layout.extended)
     features = torch.empty(encoding.level.channels, height, width)
-    for tile, part in encoding:
-        tile.without_margin(features, scale).copy_(tile.trim(part, scale))
+    for tile in encoding.tiles:
+        tile.without_margin(features, scale).copy_(tile.trim(encoding.features(tile), scale))
     opacity = None if alpha is None else average(encoding.layout.extend(alpha), scale)
     return Patches.of(features, opacity)
 
@@ -336,26 +358,37 @@ def _decode(
             changed += moved * share
         return changed.view_as(features)
 
-    images = []
-    for encoding in encodings:
-        scale = encoding.level.encoder.stride
-        local = strength * (shares if everywhere else average(encoding.layout.extend(shares), scale))
-        images.append(_decoded(encoding, partial(change, local=local)))
+    scale = encodings[0].level.encoder.stride
+    local = [
+        strength * (shares if everywhere else average(encoding.layout.extend(shares), scale)) for encoding in encodings
+    ]
+    return _decoded(encodings, lambda number, tile, features: change(tile, features, local[number]))
+
+
+def _decoded(encodings: Sequence[_Encoding], change: Callable[[int, Tile, Tensor], Tensor]) -> Tensor:
+    """The mean of the images (3, H, W) of encodings whose features have been changed.
+
+    Args:
+        encodings: of one image.
+        change: is given the number of an encoding, a tile, and the features there, and returns others.
+    """
+    results = [torch.empty_like(encoding.image) for encoding in encodings]
+
+    def work(number: int, tile: Tile) -> None:
+        encoding = encodings[number]
+        changed = change(number, tile, encoding.features(tile))
+        decoded = encoding.level.decoder(changed.unsqueeze(0)).squeeze(0)
+        tile.without_margin(results[number]).copy_(tile.trim(decoded))
+
+    for _ in _each_tile(encodings, work):
+        pass
+    images = [encoding.layout.crop(result) for encoding, result in zip(encodings, results, strict=True)]
     return _mean(images)
-
-
-def _decoded(encoding: _Encoding, change: Callable[[Tile, Tensor], Tensor]) -> Tensor:
-    """The image (3, H, W) of an encoding whose features have been changed, tile by tile."""
-    result = torch.empty_like(encoding.image)
-    for tile, features in encoding:
-        decoded = encoding.level.decoder(change(tile, features).unsqueeze(0)).squeeze(0)
-        tile.without_margin(result).copy_(tile.trim(decoded))
-    return encoding.layout.crop(result).contiguous()
 
 
 def _mean(images: Sequence[Tensor]) -> Tensor:
     """The mean of images, without work where there is one."""
-    return torch.stack(list(images)).mean(0) if len(images) > 1 else images[0]
+    return torch.stack(list(images)).mean(0) if len(images) > 1 else images[0].contiguous()
 
 
 def _points(features: Tensor, groups: int) -> Tensor:
