@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from . import solvers
 from ._compat import direct_apply
@@ -102,8 +103,8 @@ def eigh(
     if is_constant(M):
         L, V = solvers.eigh(M, triangle, driver, check_finite)
     elif k is not None and isinstance(rule, PairRule):
-        L, V = decompose("eigh", M, driver, check_finite, triangle)
-        L, V = kept_pairs(M, L, V, _Hermitian(Partial(rule, k)), call_site())
+        pairs = decompose("eigh", M, driver, check_finite, triangle)
+        L, V = kept_pairs(M, pairs, _Hermitian(Partial(rule, k)), call_site())
     else:
         L, V = _eigh_op(M, triangle, rule, driver, check_finite, call_site())
     if k is not None and L.shape[-1] > abs(k):
@@ -160,10 +161,7 @@ class _Eigh(Batched):
         if autocasting(V):
             with full_precision(V):
                 return _Eigh.backward(ctx, gL, gV)
-        if gV is not None and V.dtype.is_complex:
-            refusal = check_phase_invariance("eigh", V.mH @ gV, L)
-            gV = gV if refusal is None else gV + refusal
-        return attributed("eigh", ctx.site, ctx.rule.pullback, L, V, gL, gV), None, None, None, None, None
+        return attributed("eigh", ctx.site, _pullback, ctx.rule, L, V, gL, gV), None, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
@@ -174,12 +172,40 @@ class _Eigh(Batched):
 _eigh_op = Differentiable(_Eigh)
 
 
+def _pullback(rule: GradientRule, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
+    if gV is not None and V.dtype.is_complex:
+        refusal = check_phase_invariance("eigh", V.mH @ gV, L)
+        gV = gV if refusal is None else gV + refusal
+    return rule.pullback(L, V, gL, gV)
+
+
 @dataclass(frozen=True)
 class _Hermitian(Operator):
     """A itself."""
 
     weight: ClassVar[float] = 1.0
     function: ClassVar[str] = "eigh"
+
+    def kept(self, *results: Tensor) -> tuple[Tensor, ...]:
+        part = self.rule.kept(results[0].shape[-1])
+        return tuple(x[..., part].clone() for x in results)
+
+    def pairs(self, *results: Tensor) -> tuple[Tensor, Tensor]:
+        L, V = results
+        return L, V
+
+    def results(self, L: Tensor, V: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+        return L, V
+
+    def gradients(self, kept: tuple[Tensor, ...], *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        gL, gV = gradients
+        return gL, gV
+
+    def first_derivative(self, results: tuple[Tensor, ...], *gradients: Tensor | None) -> Tensor:
+        L, V = results
+        columns = self.rule.padding(L.shape[-1])
+        gL, gV = (None if g is None else pad(g, columns) for g in gradients)
+        return _pullback(self.rule, L, V, gL, gV)
 
     def image(self, dA: Tensor, X: Tensor) -> Tensor:
         return (dA + dA.mH) @ (X * 0.5)

@@ -35,7 +35,6 @@ class _Matmul(Batched):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         save(ctx, *inputs)
-        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._execution import forward_mode
 from .._inputs import check_matrix, full_precision, real_dtype, widen
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
@@ -71,8 +70,6 @@ class _LogDet(Batched):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         save(ctx, *inputs)
-        if forward_mode():
-            ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

@@ -75,7 +75,6 @@ class _NuclearNorm(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, _, W, vectors, ctx.driver = inputs
         save(ctx, A, W, vectors)
-        ctx.save_for_forward(A, W, vectors)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

@@ -206,8 +206,6 @@ class _Spectral(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
         save(ctx, *tensors)
-        if forward_mode():
-            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
@@ -234,8 +232,6 @@ class _Directional(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
         save(ctx, *tensors)
-        if forward_mode():
-            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, H: Tensor) -> Any:

@@ -57,7 +57,6 @@ class _Moment(Batched):
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
         X, ctx.count = inputs
         save(ctx, X)
-        ctx.save_for_forward(X)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:

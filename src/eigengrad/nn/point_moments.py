@@ -61,7 +61,6 @@ class _Statistics(Batched):
         ctx.pooled = inputs[1]
         ctx.set_materialize_grads(False)  # no map of zeros for the style, whose points are not used again
         save(ctx, output[0])
-        ctx.save_for_forward(output[0])
 
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, g_mean: Tensor | None, g_covariance: Tensor | None) -> Any:
@@ -105,7 +104,6 @@ class _Affine(Batched):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         T, _, x = inputs
         save(ctx, T, x)
-        ctx.save_for_forward(T, x)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
