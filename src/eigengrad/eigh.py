@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from . import solvers
 from ._compat import direct_apply
 from ._execution import can_read, forward_mode, functorch_active, is_constant, is_fast_path
-from ._inputs import autocasting, check_matrix, full_precision, real_dtype, widen
+from ._inputs import check_matrix
 from ._return_types import EighResult, eigh_result
 from ._transforms import Batched, Differentiable
 from .arguments import require_count
@@ -22,6 +22,7 @@ from .gradients import GradientRule, PairRule, resolve
 from .gradients.partial import Partial
 from .gradients.removed import CallSite, attributed, call_site
 from .gradients.resolvent import Complement, Operator, kept_pairs
+from .precision import autocasting, full_precision, real_dtype, widen
 
 __all__ = ["eigh"]
 

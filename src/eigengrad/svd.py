@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from . import solvers
 from ._execution import functorch_active
-from ._inputs import check_matrix, detached, full_precision, real_dtype, widen
+from ._inputs import check_matrix, detached
 from ._return_types import SvdResult, svd_result
 from ._saved import save, saved
 from ._transforms import Batched, Differentiable
@@ -27,6 +27,7 @@ from .gradients.removed import CallSite, attributed, call_site
 from .gradients.resolvent import Complement, Operator, kept_pairs
 from .gradients.rule import significant, skew_part
 from .gradients.spectrum import reciprocal_where
+from .precision import full_precision, real_dtype, widen
 
 __all__ = ["svd"]
 

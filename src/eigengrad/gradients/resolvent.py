@@ -45,9 +45,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .._execution import can_read, forward_mode
-from .._inputs import detached, full_precision
+from .._inputs import detached
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
+from ..precision import full_precision
 from .lift import lift, lower
 from .observation import account, observe_pairs, observers
 from .partial import Partial

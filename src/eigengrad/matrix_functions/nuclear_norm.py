@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from .._execution import forward_mode
-from .._inputs import check_matrix, full_precision, real_dtype, widen
+from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..matmul import precise_matmul
+from ..precision import full_precision, real_dtype, widen
 from ..svd import decompose
 from .polar import polar
 

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable, no_gradient
 from ..gradients.equations import inverse, skew_solution
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from ..svd import decompose
 
 __all__ = ["Polar", "polar"]

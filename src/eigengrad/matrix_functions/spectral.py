@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._execution import can_read, forward_mode, functorch_active, is_constant
-from .._inputs import add_to_diagonal, check_matrix, full_precision, matmul, widen
+from .._inputs import add_to_diagonal, check_matrix, matmul
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..arguments import require_non_negative
@@ -31,6 +31,7 @@ from ..gradients import GradientRule
 from ..gradients.spectrum import round_off
 from ..kernels import function_vjp, gpu
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from .divided_differences import ScalarFunction
 from .hermitian import require_hermitian
 

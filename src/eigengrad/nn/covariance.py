@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 
 __all__ = ["covariance", "second_moment"]
 

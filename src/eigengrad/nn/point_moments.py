@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from .._execution import can_read, forward_mode
-from .._inputs import full_precision
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..matmul import precise_matmul
+from ..precision import full_precision
 
 __all__ = ["affine", "statistics"]
 
