@@ -93,7 +93,7 @@ def eigh(
     if autocasting(A):
         with full_precision(A):
             return eigh(A, UPLO, B=B, k=k, gradient=gradient, driver=driver, check_finite=check_finite)
-    triangle, rule, driver = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver)
+    triangle, rule, solver = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver)
     M, factor = widen(A), None
     if B is not None:
         check_pair(A, B)
@@ -102,12 +102,12 @@ def eigh(
     if k is not None:
         require_count("eigh", k, A.shape[-1])
     if is_constant(M):
-        L, V = solvers.eigh(M, triangle, driver, check_finite)
+        L, V = solvers.eigh(M, triangle, solver, check_finite)
     elif k is not None and isinstance(rule, PairRule):
         pairs = decompose("eigh", M, driver, check_finite, triangle)
         L, V = kept_pairs(M, pairs, _Hermitian(Partial(rule, k)), call_site())
     else:
-        L, V = _eigh_op(M, triangle, rule, driver, check_finite, call_site())
+        L, V = _eigh_op(M, triangle, rule, solver, check_finite, call_site())
     if k is not None and L.shape[-1] > abs(k):
         first = A.shape[-1] - k if k > 0 else 0
         L, V = L.narrow(-1, first, abs(k)), V.narrow(-1, first, abs(k))
@@ -188,8 +188,9 @@ class _Hermitian(Operator):
     function: ClassVar[str] = "eigh"
 
     def kept(self, *results: Tensor) -> tuple[Tensor, ...]:
-        part = self.rule.kept(results[0].shape[-1])
-        return tuple(x[..., part].clone() for x in results)
+        L, V = results
+        first, count = self.rule.padding(L.shape[-1])[0], abs(self.rule.k)
+        return L.narrow(-1, first, count).clone(), V.narrow(-1, first, count).clone()
 
     def pairs(self, *results: Tensor) -> tuple[Tensor, Tensor]:
         L, V = results

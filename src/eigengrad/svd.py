@@ -65,8 +65,9 @@ def svd(
         full_matrices: complete U to (..., m, m) and Vh to (..., n, n). Not used where k is given.
         k: only the k largest singular values and their vectors, or the −k smallest if negative. A loss of the
             subspaces of these vectors then has its exact derivatives, of every order, at ties on either side of the
-            cut: between kept and dropped no rule is used. (Where singular values that are kept are zero, only the
-            first is exact.)
+            cut: between kept and dropped no rule is used. Where singular values that are kept are zero, so have losses
+            of U Uᴴ and of V Vᴴ, each of which must be that of a square matrix's vectors or of the shorter side; a loss
+            of U Vᴴ, or of the longer side, has no derivative there and gets a bounded one.
         gradient: a rule or its name, as in :func:`eigengrad.eigh`, except power iteration, which is defined for
             eigenvectors only.
         driver: who computes the decomposition; ``None`` chooses.
@@ -164,9 +165,9 @@ class _JordanWielandt(Operator):
 
     def kept(self, *results: Tensor) -> tuple[Tensor, ...]:
         U, S, Vh = results
-        after, before = self.rule.padding(S.shape[-1])  # singular values descend
-        part = slice(before, S.shape[-1] - after)
-        return U[..., part].clone(), S[..., part].clone(), Vh[..., part, :].clone()
+        first, count = self.rule.padding(S.shape[-1])[1], abs(self.rule.k)  # singular values descend
+        parts = U.narrow(-1, first, count), S.narrow(-1, first, count), Vh.narrow(-2, first, count)
+        return tuple(part.clone() for part in parts)
 
     def pairs(self, *results: Tensor) -> tuple[Tensor, Tensor]:
         U, S, Vh = results

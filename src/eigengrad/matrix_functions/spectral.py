@@ -35,7 +35,7 @@ from ..precision import full_precision, widen
 from .divided_differences import ScalarFunction
 from .hermitian import require_hermitian
 
-__all__ = ["apply", "apply_checked", "directional", "into_domain", "spectral"]
+__all__ = ["apply", "directional", "into_domain", "spectral"]
 
 
 @runtime_checkable
@@ -55,40 +55,16 @@ def apply(
     gradient: str | GradientRule,
     driver: str | None,
     check_finite: bool | None,
+    known_hermitian: bool = False,
 ) -> Tensor:
-    """f(A + eps·I) with the spectrum clamped at ``eps``, for a caller who knows that A is Hermitian.
+    """f(A + eps·I) with the spectrum clamped at ``eps``: the body of every matrix function.
 
-    A rule is given the eigenvalues of A + eps·I, as in the paper; exact derivatives do not need to know.
+    A rule is given the eigenvalues of A + eps·I, as in the paper; exact derivatives do not need to know. A caller who
+    made A knows that it is Hermitian; others are refused if it is not.
     """
     check_matrix(name, A, square=True)
-    return _apply(name, A, f, eps, gradient, driver, check_finite)
-
-
-def apply_checked(
-    name: str,
-    A: Tensor,
-    f: ScalarFunction,
-    *,
-    eps: float,
-    gradient: str | GradientRule,
-    driver: str | None,
-    check_finite: bool | None,
-) -> Tensor:
-    """:func:`apply` to a matrix that somebody else made: the body of every public matrix function."""
-    check_matrix(name, A, square=True)
-    require_hermitian(name, A, check_finite)
-    return _apply(name, A, f, eps, gradient, driver, check_finite)
-
-
-def _apply(
-    name: str,
-    A: Tensor,
-    f: ScalarFunction,
-    eps: float,
-    gradient: str | GradientRule,
-    driver: str | None,
-    check_finite: bool | None,
-) -> Tensor:
+    if not known_hermitian:
+        require_hermitian(name, A, check_finite)
     require_non_negative(name, "eps", eps)
     with full_precision(A):
         M = widen(A)

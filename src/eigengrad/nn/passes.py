@@ -24,7 +24,7 @@ __all__ = ["BlasPasses", "Passes", "passes_over"]
 
 
 class BlasPasses:
-    """Passes over maps (N, C, *spatial) of one shape and type, C channels in groups of d, m points, in torch operations.
+    """Passes over maps (N, C, *spatial) of one shape and type, C channels in groups of d, m points, by BLAS.
 
     Points are centred only where the mean is far off: y = A x + c copies nothing, but Σ xxᵀ/m − μμᵀ loses as many
     digits as (μ/σ)² has.

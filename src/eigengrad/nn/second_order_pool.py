@@ -303,7 +303,9 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
         require_finite(_NAME, moment, None)
         return add_to_diagonal(moment, eps) if eps else moment
     f = Log() if method.function == "log" else _power(method.power)
-    return apply(_NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None)
+    return apply(
+        _NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None, known_hermitian=True
+    )
 
 
 def _power(exponent: float) -> ScalarFunction:

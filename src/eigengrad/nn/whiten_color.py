@@ -84,6 +84,7 @@ def whiten_color(
             f"{name}: style must have {samples} samples as content has, or 1 for all of them; got {tuple(style.shape)}"
         )
     options: dict[str, Any] = {"eps": eps, "gradient": gradient, "driver": None, "check_finite": None}
+    options["known_hermitian"] = True
 
     def roots(x_covariance: Tensor, s_covariance: Tensor) -> tuple[Tensor, Tensor]:
         whiten = apply(f"{name}, covariance of content", x_covariance, InvSqrt(), **options)
