@@ -27,6 +27,9 @@ class Partial(PairRule):
     rule: PairRule
     k: int
 
+    def __repr__(self) -> str:
+        return f"{self.rule!r} with k={self.k}"  # what a user has written
+
     @property
     def scale_free(self) -> bool:
         return self.rule.scale_free
