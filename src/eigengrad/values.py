@@ -11,10 +11,12 @@ __all__ = ["eigvalsh", "svdvals"]
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, driver: str | None = None, check_finite: bool | None = None) -> Tensor:
-    """Eigenvalues of a Hermitian matrix:
+    """Eigenvalues of a Hermitian matrix: :func:`torch.linalg.eigvalsh`, with finite second derivatives at ties.
 
     The gradient gA = V diag(g) Vᴴ is that of torch, and knows no gaps. Its own derivative does, through V, and takes
-    the default rule of :func:`eigengrad.eigh`, so that it stays finite where torch's is NaN.
+    the default rule of :func:`eigengrad.eigh`, so that it stays finite where torch's is NaN. Between the vectors of
+    equal eigenvalues it is not known, and left out with a warning; Σ f(λ_i) has all of it as the trace of
+    :func:`eigengrad.matrix_function`.
 
     Args:
         A: Hermitian, (..., n, n). Only one triangle is read.
