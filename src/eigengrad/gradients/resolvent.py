@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .._execution import can_read, forward_mode
+from .._execution import can_read, forward_mode, functorch_active
 from .._inputs import detached
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
@@ -259,7 +259,10 @@ def _gradient(
 def _dropped_pairs(operator: Operator, A: Tensor, L: Tensor, V: Tensor) -> tuple[Operator, Tensor, Tensor]:
     """The pairs that are not kept, as functions of A, and the operator that keeps them."""
     dropped = replace(operator, rule=operator.rule.opposite(L.shape[-1]))
-    return dropped, *dropped.pairs(*kept_pairs(A, operator.results(L, V, A.shape), dropped, None))
+    results = operator.results(L, V, A.shape)
+    if torch.compiler.is_compiling() and not functorch_active():  # no compiled backward pass is differentiated again
+        return dropped, *dropped.pairs(*dropped.kept(*results))
+    return dropped, *dropped.pairs(*kept_pairs(A, results, dropped, None))
 
 
 def _look(
