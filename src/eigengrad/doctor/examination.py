@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from .._inputs import check_matrix, widen
+from .._inputs import check_matrix
 from ..gradients import RULES, PairRule, Saturate
 from ..gradients.spectrum import round_off, spectrum_scale, spread
+from ..precision import widen
 from .advice import general_advice, hermitian_advice, not_finite_advice
 from .diagnosis import Diagnosis
 from .probes import hermitian_losses, singular_losses, widest_gap

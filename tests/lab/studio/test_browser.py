@@ -183,6 +183,20 @@ def test_style_with_two_styles_shows_progress_and_can_be_cancelled(visit, tmp_pa
     assert made == (tmp_path / "out.png").read_bytes()
 
 
+DROP = """([place, bytes]) => {
+  const files = new DataTransfer();
+  files.items.add(new File([new Uint8Array(bytes)], "dropped.png", {type: "image/png"}));
+  place.dispatchEvent(new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true}));
+}"""
+
+
+def test_a_picture_can_be_dropped(visit, tmp_path):
+    page, content = visit(), photo(tmp_path / "photo.png")
+    panel = page.locator("#panel-color")
+    page.evaluate(DROP, [panel.locator(".drop").first.element_handle(), list(content.read_bytes())])
+    panel.get_by_text("dropped.png, 160×120").wait_for()
+
+
 def test_a_corrupt_file_is_explained_where_it_was_dropped(visit, tmp_path):
     page = visit()
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")

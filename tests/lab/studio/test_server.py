@@ -3,10 +3,15 @@
 import http.client
 import io
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.parse
+import urllib.request
 
 import numpy as np
 import pytest
@@ -606,3 +611,21 @@ def test_a_port_in_use_is_explained(studio):
     done = CliRunner().invoke(app, ["studio", "--port", str(studio.port), "--no-browser"])
     assert done.exit_code == 1
     assert f"--port: {studio.port} is in use" in done.output
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path):
+    command = [sys.executable, "-m", "eigengrad.lab.cli", "studio", "--port", "0", "--no-browser", "--threads", "1"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        address = running.stdout.readline().removeprefix("The studio: ").strip()
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(address.partition("?")[0] + "static/app.js", timeout=30) as answer:
+            assert answer.status == 200
+        assert len(list(tmp_path.iterdir())) == 1
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 0
+        assert not list(tmp_path.iterdir())  # what was uploaded is gone
+    finally:
+        running.kill()
+        running.wait()

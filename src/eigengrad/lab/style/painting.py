@@ -24,6 +24,7 @@ from .stylize import TILE, Style, reconstruct, require_size, stylize, uncovered_
 __all__ = ["CANVAS", "Source", "paint"]
 
 CANVAS = 768  # pixels along the longer side
+STYLES, TRANSFER = 0.1, 0.65  # shares of the time, about; what is left is the reconstruction
 SHADOW = 0.25  # brightness, below which a painting may not be brighter than the photograph: the less the darker it is
 
 
@@ -91,10 +92,13 @@ def paint(
         )
         for source in sources
     ]
+    reported = None if progress is None else lambda done: progress(STYLES + TRANSFER * done)
     made = stylize(
-        small, styles, codec, levels, strength=strength, strokes=strokes, tile=tile, progress=progress
+        small, styles, codec, levels, strength=strength, strokes=strokes, tile=tile, progress=reported
     ).pixels
     lost = content.pixels - _resized(reconstruct(small, codec, levels, smooth=smooth, tile=tile), content.size)
+    if progress is not None:
+        progress(1.0)
     dark = luma(lost)
     result = _resized(made, content.size) + dark * (1 - strength * (1 - detail)) + (lost - dark) * (1 - strength)
     result *= 1 - strength * _excess_light(luma(result), luma(content.pixels))

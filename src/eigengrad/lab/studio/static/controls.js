@@ -6,7 +6,7 @@ import {element, fill} from "./dom.js";
 const PICTURES = "image/*,.tif,.tiff,.tga,.jp2,.avif,.ppm,.pgm";
 const MATRICES = ".pt,.pth,.npy";
 
-/** A place for files: choose, drop or paste. `changed()` is called when they change; `files` are those that are whole. */
+/** A place for files: choose or drop them. `changed()` is called when they change; `files` are those that are whole. */
 export function fileSlot(slot, about, changed) {
   const files = [], thumbs = element("div", {class: "thumbs"}), note = element("div", {role: "status"});
   const input = element("input", {type: "file", multiple: slot.most > 1, accept: slot.kind === "matrix" ? MATRICES : PICTURES,
