@@ -1,4 +1,4 @@
-"""The gradients of U Vᴴ and rotations through svd, against mpmath: at ties, beside them, at rank deficiency, far off."""
+"""The gradients of U Vᴴ and rotations through svd, against mpmath: at ties, beside them, near rank deficiency."""
 
 from __future__ import annotations
 
