@@ -125,7 +125,7 @@ def _in_graph(eager: type[Batched], *arguments: Any) -> Any:
     if _prepare_graph() > 1:
         raise NotImplementedError(_NESTED_FORWARD_MODE)
     for argument in arguments:
-        # A dataclass with checks, which are made anew in the graph. (The compiler of torch 2.6 cannot ask is_dataclass.)
+        # A dataclass with checks, made anew in the graph. (The compiler of torch 2.6 does not know is_dataclass.)
         if hasattr(argument, "__dataclass_fields__") and hasattr(argument, "__post_init__"):
             for field in fields(argument):
                 if not is_fixed(getattr(argument, field.name)):
