@@ -96,6 +96,7 @@ def assert_right(found: Tensor, expected: Tensor) -> None:
     assert (found - expected).abs().max() < 1e-10 * expected.abs().max()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize(
     ("name", "fullgraph"),
@@ -143,6 +144,7 @@ def test_functions_of_the_user_run_uncompiled(transform):
     assert_right(torch.compile(lambda A: f(A), backend="aot_eager")(A), f(A))
 
 
+@pytest.mark.sample(1)
 @whole
 @pytest.mark.parametrize("name", ["eigh", "exp", "whiten"])
 def test_the_result_of_a_transform_inside_is_differentiated_from_outside(name, fullgraph):
@@ -217,6 +219,7 @@ def tangent(f, A: Tensor) -> Tensor:
         return forward_ad.unpack_dual(f(forward_ad.make_dual(A, DIRECTION))).tangent
 
 
+@pytest.mark.sample(1)
 @whole
 @pytest.mark.parametrize("name", ["eigh", "svd", "exp", "whiten"])
 def test_forward_mode_inside_is_right(name, fullgraph):

@@ -108,6 +108,7 @@ def test_the_triangle_is_that_which_is_named(UPLO, generator):
 # Derivatives at generic points --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("k", [1, 2, 4, -1])
 @pytest.mark.parametrize("gradient", ["exact", "saturate"])
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
@@ -122,6 +123,7 @@ def test_derivatives_of_eigh_are_those_of_finite_differences(k, gradient, dtype,
     assert gradgradcheck(function, A, check_fwd_over_rev=True)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("k", [1, 3, -2])
 @pytest.mark.parametrize("gradient", ["exact", "saturate"])
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)

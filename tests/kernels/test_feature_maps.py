@@ -113,25 +113,10 @@ def assert_passes_are_right(passes: KernelPasses | BlasPasses, x: Tensor, groups
 CASES = list(itertools.product(SIZES, POSITIONS, LAYOUTS, [F32, F64], ["kernels", "BLAS"]))
 
 
-def pairwise(cases):
-    """A subset in which every two values of different parameters still meet, the same one every time."""
-
-    def pairs(case):
-        return set(itertools.combinations(enumerate(case), 2))
-
-    missing, chosen = set().union(*map(pairs, cases)), []
-    while missing:
-        chosen.append(max(cases, key=lambda case: len(pairs(case) & missing)))
-        missing -= pairs(chosen[-1])
-    return chosen
-
-
-SAMPLE = pairwise(CASES)
-
-
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("d", "positions", "layout", "dtype", "kind"),
-    [pytest.param(*case, marks=[] if case in SAMPLE else pytest.mark.slow) for case in CASES],
+    CASES,
 )
 def test_passes_are_right_for_every_size_and_tail(d, positions, layout, dtype, kind):
     samples = 40 if positions < 7 else 11
