@@ -62,6 +62,7 @@ def kept_of(n: int, k: int) -> range:
     return range(n - k, n) if k > 0 else range(-k)
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @every_gap
 @every_projector
@@ -139,6 +140,7 @@ def test_partial_eigh_is_as_accurate_as_the_gap_of_the_cut_allows(gap, dtype, ge
     assert relative_error(gradient(by_partial_eigh(2), A, G), expected) < 30 * eps / gap
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @every_gap
 @pytest.mark.parametrize("shape", [(4, 4), (6, 4), (4, 6)], ids=str)
@@ -162,6 +164,7 @@ def test_projectors_on_leading_singular_vectors_are_exact_at_and_beside_ties(sid
     assert relative_error(gradient(whole, A, G), expected) < WITHIN[dtype]
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(4, 4), (6, 4), (4, 6)], ids=str)

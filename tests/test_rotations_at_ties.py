@@ -72,6 +72,7 @@ def values_with_gap(k: int, gap: float) -> Tensor:
     return torch.tensor([(1.0 if i % 2 else 2.0) + gap * (i // 2) for i in range(k)], dtype=F64).sort(0, True).values
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @every_gap
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -139,6 +140,7 @@ def with_determinant(values: list[float], sign: int, generator, dtype) -> Tensor
     return A.to(dtype)
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @every_gap
 @pytest.mark.parametrize("tie", ["leading", "trailing", "all"])
@@ -167,6 +169,7 @@ def test_the_pose_layer_of_a_reflection_is_exact_where_the_last_gap_is_healthy(g
     assert relative_error(gradient(pose, A, G), expected) < tolerance
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @pytest.mark.parametrize("smallest", [0.0, 1e-30, 1e-18, 1e-15, 1e-12, 1e-8, 1e-4])
 @pytest.mark.parametrize("leading", [(2.0, 1.0), (1.0, 1.0)], ids=str)

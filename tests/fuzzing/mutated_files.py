@@ -1,7 +1,8 @@
 """Files of unknown origin: mutated files through the readers of the lab, which read them or refuse them by name.
 
-``python tests/fuzzing/mutated_files.py <reader> <seed> <files> <seconds>`` runs one reader, in a process that has 2 GB
-more than it starts with and 10 s for each file. ``make fuzz-files`` runs all of them on 108,000 files.
+``python tests/fuzzing/mutated_files.py <reader> <seed> <files> <seconds>`` runs one reader, or several with commas
+between them, in a process that has 2 GB more than it starts with and 10 s for each file. It prints a line of JSON for
+each. ``make fuzz-files`` runs all of them on 108,000 files.
 """
 
 from __future__ import annotations
@@ -372,4 +373,5 @@ def fuzz(reader: str, seed: int | str, files: int, seconds: float) -> dict[str, 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # Pillow's, of damaged images
-    print(json.dumps(fuzz(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))))
+    for name in sys.argv[1].split(","):
+        print(json.dumps(fuzz(name, sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))))

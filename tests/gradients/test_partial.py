@@ -50,6 +50,7 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
 every_k = pytest.mark.parametrize("k", [1, 2, 4, -1, -2, -4])
 
 
+@pytest.mark.sample(2)
 @every_k
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 @pytest.mark.parametrize("batch", [(), (3,), (2, 0), (2, 3)], ids=str)
@@ -69,6 +70,7 @@ def test_eigh_gives_the_pairs_at_one_end_in_ascending_order(k, dtype, batch, req
     torch.testing.assert_close(product, result.eigenvectors * result.eigenvalues.unsqueeze(-2), rtol=0, atol=tolerance)
 
 
+@pytest.mark.sample(2)
 @every_k
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 @pytest.mark.parametrize("shape", [*SHAPES, (3, 6, 4), (0, 4, 5)], ids=str)
@@ -174,6 +176,7 @@ every_tie = pytest.mark.parametrize("name", TIES)
 rotated = pytest.mark.parametrize("rotate", [True, False], ids=["rotated", "diagonal"])
 
 
+@pytest.mark.sample(2)
 @every_tie
 @rotated
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)

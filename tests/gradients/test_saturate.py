@@ -114,6 +114,7 @@ def test_what_stands_for_the_reciprocal_does_not_feel_a_shift_at_ties_either(spe
     assert shifted.triu(1).max() <= 1.01 / tau * (1 + torch.finfo(dtype).eps * abs(c))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-10, 1e-3, 1e3, 1e10, 1e20, 1e30])
 @pytest.mark.parametrize("n", [2, 3, 5, 16, 64])
 @every_dtype
@@ -166,6 +167,7 @@ def width(L: Tensor, rtol: float = eg.Saturate().rtol) -> float:
 every_degenerate = pytest.mark.parametrize("name", DEGENERATE)
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @every_degenerate
 @pytest.mark.parametrize("rtol", [1e-6, 1e-4, 1e-2])
@@ -192,6 +194,7 @@ def test_the_gradient_is_bounded_by_that_of_the_vectors_over_tau(name, rotate, d
     assert torch.linalg.norm(gA) <= 1.001 * torch.linalg.norm(gV) / tau
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @every_degenerate
 @pytest.mark.parametrize("rotate", [True, False], ids=["rotated", "diagonal"])
@@ -245,6 +248,7 @@ def test_kernels_and_torch_agree_for_every_size(n, dtype, generator):
     check_kernels(batch, n, dtype, generator)
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @pytest.mark.parametrize("batch", [*range(1, 20), 24, 31, 32, 33, 40])
 @pytest.mark.parametrize("n", [3, 8, 33])
@@ -319,6 +323,7 @@ def derivatives(L: Tensor, order: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(found, dtype=F64), torch.tensor(exact, dtype=F64)
 
 
+@pytest.mark.sample(2)
 @every_dtype
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("order", [1, 2])

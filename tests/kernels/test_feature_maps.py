@@ -142,6 +142,7 @@ def test_passes_are_right_for_groups_within_a_vector(d, count, dtype):
     assert_passes_are_right(kernel_passes(x, 32 // d), x, 32 // d, TOLERANCE[dtype])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 9, 15, 16, 17, 127, 129, 400])
 @pytest.mark.parametrize(("d", "groups"), [(16, 1), (16, 5), (24, 3), (32, 2), (48, 2), (80, 1), (96, 2)])
@@ -221,6 +222,7 @@ def test_results_that_are_streamed_past_the_caches_have_the_same_bits(d, layout,
         assert torch.equal(a, b)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("d", [1, 3, 4, 12, 16, 32])

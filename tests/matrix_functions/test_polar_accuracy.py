@@ -35,6 +35,7 @@ GAPS = [0.0, *(10.0**k for k in range(-15, 1, 3))]
 factors = pytest.mark.parametrize("special", [False, True], ids=["orthogonal", "rotation"])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(F32, 1e-5), (F64, 1e-10)], ids=str)
 @pytest.mark.parametrize("gap", GAPS)
 @factors

@@ -63,7 +63,8 @@ class ByteArray:
             raise ValueError("an array was never filled")
         content = self.content.encode("latin-1") if isinstance(self.content, str) else self.content
         flat = np.frombuffer(content, dtype=np.uint8)
-        return flat.reshape(self.shape, order="F" if self.order == "F" else "C").copy()
+        array: np.ndarray[Any, np.dtype[np.uint8]] = flat.reshape(self.shape, order="F" if self.order == "F" else "C")
+        return array.copy()
 
 
 @dataclass(frozen=True)
