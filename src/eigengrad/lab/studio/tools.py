@@ -154,6 +154,7 @@ def _stylize(files: Files, options: dict[str, Any], folder: Path, progress: Prog
     mask = read_mask(files["mask"][0], picture.size) if files.get("mask") else None
     sources = [Source(read_picture(path), mask=mask) for path in files["styles"]]
     smooth = not options.pop("fast")
+    progress(0.0, "looking at the styles")
     options["progress"] = lambda share: progress(share, "painting")
     made = paint(picture, sources, codec, levels, smooth=smooth, **options)
     progress(1.0, "writing")

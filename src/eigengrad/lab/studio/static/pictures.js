@@ -73,7 +73,7 @@ export function picturePanel(tool, about) {
   const root = element("section", {}, element("h1", {}, tool.title), element("p", {class: "lead"}, tool.lead),
     element("div", {class: "columns"},
       element("div", {class: "card stack"}, slots.map(({root}) => root), options.map(({root}) => root), run.root),
-      element("div", {class: "stack"}, stage, command)));
+      element("div", {class: "stack follows"}, stage, command)));
   return {root};
 }
 
