@@ -11,35 +11,6 @@ numbers have single precision.
 
 from __future__ import annotations
 
-__all__ = [
-    "AFFINE_TILE",
-    "BROADCAST_POINTS",
-    "DIRECT_CHANNELS",
-    "FETCHED",
-    "LARGEST",
-    "LARGEST_BATCHED_QL",
-    "LARGEST_BATCHED_VJP",
-    "LARGEST_SINGLE_VJP",
-    "MOMENTS_TILE",
-    "PARTIAL_SUMS",
-    "SPLITS",
-    "SPLIT_WORK",
-    "STREAMED",
-    "THREAD_COST",
-    "affine_pass",
-    "batched_ql",
-    "batched_ql_half",
-    "bracket",
-    "divide_and_conquer",
-    "jacobi",
-    "moments_pass",
-    "root_products",
-    "shared_divide_and_conquer",
-    "vjp_batched",
-    "vjp_single",
-]
-
-
 #: Microseconds of work for each thread but the first. Below, entering a region takes longer than it saves: 4 µs where
 #: the threads are awake, on two cores.
 THREAD_COST = 10.0

@@ -113,10 +113,7 @@ def _update_and_multiply(lanes: Any, m: int, a: Any, corner: int, row: int, x: A
             xj, pj, yj = load(lanes, x, old + c), load(lanes, p, old + c), load(lanes, x, new + c)
             a0, a1 = load(lanes, a, r0 + c) - x0 * pj - p0 * xj, load(lanes, a, r1 + c) - x1 * pj - p1 * xj
             a2, a3 = load(lanes, a, r2 + c) - x2 * pj - p2 * xj, load(lanes, a, r3 + c) - x3 * pj - p3 * xj
-            store(a, r0 + c, a0)
-            store(a, r1 + c, a1)
-            store(a, r2 + c, a2)
-            store(a, r3 + c, a3)
+            store_four(a, r0 + c, row, (a0, a1, a2, a3))
             s0, s1, s2, s3 = s0 + a0 * yj, s1 + a1 * yj, s2 + a2 * yj, s3 + a3 * yj
             store(p, new + c, ((load(lanes, p, new + c) + a0 * y0) + a1 * y1) + (a2 * y2 + a3 * y3))
         c = i * W

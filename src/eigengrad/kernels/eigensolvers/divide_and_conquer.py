@@ -318,10 +318,10 @@ def _multiply(
 @inline
 def _add_products(lanes: Any, block: Any, size: int, here: Any, left: int, U: Any, right: int) -> Any:
     """Add rows of a half's vectors, from ``left`` on, times two vectors of columns of U, to a block."""
-    P = 2 * width(lanes)
+    P, none = 2 * width(lanes), splat(lanes, 0.0)
     for panel in range(0, size, P):
         for i in range(left + panel * size, left + panel * size + min(P, size - panel)):
-            block = add_outer(lanes, block, 2, U, right, here, i, P)
+            block = add_outer(lanes, block, 2, U, right, none, here, i, P)
             right += P
     return block
 
@@ -340,7 +340,7 @@ def _write(
     for c in range(0, n, W):
         panel = c // P * n * P + c % P
         for i in range(0, n, W):
-            transpose(lanes, vectors, panel + i * P, P, tile, 0, W, W)
+            transpose(lanes, vectors, panel + i * P, P, tile, 0, W, W, W)
             for j in range(min(W, n - c)):
                 if i + W <= n:
                     store(V, offsets[c + j] + i, load(lanes, tile, j * W))

@@ -10,14 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.compile import device_function, inline, kernel
-from ..simd.blocks import (
-    add_lane_sums,
-    add_shifted_products,
-    add_weighted,
-    block_of_rows,
-    store_block,
-    zero_block,
-)
+from ..simd.blocks import add_lane_sums, add_outer, add_products, block_of_rows, store_block, zero_block
 from ..simd.memory import broadcast
 from ..simd.vectors import width
 from .harness import Affine, Maps, apply_to_tiles, partial_sums_size, sum_tiles
@@ -50,7 +43,7 @@ def _add_group(lanes: Any, maps: Maps, channel: int, first: int, count: int, par
     W, P, blocks = width(lanes), maps.P, maps.d // 4
     for i in range(blocks):
         for j in range(i if maps.sides == 1 else 0, blocks):
-            products, sums = zero_block(lanes, 16), zero_block(lanes, 16)
+            block = zero_block(lanes, 20)
             left_shift = block_of_rows(lanes, maps.centres[0], channel + 4 * i, 1)
             right_shift = block_of_rows(lanes, maps.centres[1], channel + 4 * j, 1)
             column = 0
@@ -59,14 +52,14 @@ def _add_group(lanes: Any, maps: Maps, channel: int, first: int, count: int, par
                 length = min(P - point, count - column)
                 place = (sample * maps.C + channel) * P + point
                 for k in range(place, place + length, W):
-                    products, sums = add_shifted_products(
-                        lanes, products, sums, maps.inputs[0], k + 4 * i * P, left_shift, maps.inputs[1],
-                        k + 4 * j * P, right_shift, P,
+                    block = add_products(
+                        lanes, block, maps.inputs[0], k + 4 * i * P, P, left_shift, maps.inputs[1], k + 4 * j * P, P,
+                        right_shift,
                     )  # fmt: skip
                 column += length
-            add_lane_sums(lanes, products, partial_sums, start + (i * blocks + j) * 16)
+            add_lane_sums(lanes, block, 0, partial_sums, start + (i * blocks + j) * 16)
             if j == i:
-                add_lane_sums(lanes, sums, partial_sums, start + (blocks * blocks + i) * 16)
+                add_lane_sums(lanes, block, 16, partial_sums, start + (blocks * blocks + i) * 16)
 
 
 @inline
@@ -93,7 +86,7 @@ def _apply_to_group(lanes: Any, maps: Maps, affine: Affine, channel: int, place:
                     x, centre = maps.inputs[side], maps.centres[side]
                     for j in range(d):
                         shift = broadcast(lanes, centre, channel + j)
-                        block = add_weighted(lanes, block, x, q + j * P, shift, weights, w + 4 * (side * d + j))
+                        block = add_outer(lanes, block, 4, x, q + j * P, shift, weights, w + 4 * (side * d + j), 1)
                 store_block(lanes, y, q + row * P, P, block, 4, affine.streaming)
             else:
                 narrow = block_of_rows(lanes, offsets, channel + row, 1)
@@ -101,7 +94,7 @@ def _apply_to_group(lanes: Any, maps: Maps, affine: Affine, channel: int, place:
                     x, centre = maps.inputs[side], maps.centres[side]
                     for j in range(d):
                         shift = broadcast(lanes, centre, channel + j)
-                        narrow = add_weighted(lanes, narrow, x, q + j * P, shift, weights, w + 4 * (side * d + j))
+                        narrow = add_outer(lanes, narrow, 1, x, q + j * P, shift, weights, w + 4 * (side * d + j), 1)
                 store_block(lanes, y, q + row * P, P, narrow, 1, affine.streaming)
         column += 4 * W if wide else W
 

@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from ..runtime.compile import device_function, inline, kernel
 from ..simd.blocks import store_block, zero_block
-from ..simd.emit import INDEX, load_vector, unpacked
+from ..simd.emit import load_vector, shuffle, unpacked
 from ..simd.memory import aligned, load, store
 from ..simd.vectors import splat, width
 from .harness import Affine, Maps, apply_to_tiles, partial_sums_size, sum_tiles
@@ -31,8 +31,7 @@ __all__ = ["apply_affine", "moments"]
 def _rotated(builder: Any, vector: Any, x: Any, size: int, k: int) -> Any:
     """R_k x for groups of ``size`` lanes."""
     size = min(size, vector.width)  # what does not fit is compiled, but not run
-    lanes = [lane // size * size + (lane + k) % size for lane in range(vector.width)]
-    return builder.shuffle_vector(x, x, ir.Constant(ir.VectorType(INDEX, vector.width), lanes))
+    return shuffle(builder, x, x, [lane // size * size + (lane + k) % size for lane in range(vector.width)])
 
 
 @intrinsic(prefer_literal=True)

@@ -13,15 +13,7 @@ import numpy as np
 
 from ..runtime.compile import device_function, inline, kernel
 from ..simd.arrays import rounded
-from ..simd.blocks import (
-    add_lane_sums,
-    add_products,
-    add_rows,
-    add_weighted,
-    block_of_rows,
-    store_block,
-    zero_block,
-)
+from ..simd.blocks import add_lane_sums, add_outer, add_products, block_of_rows, store_block, zero_block
 from ..simd.vectors import splat, width
 from .harness import Affine, Maps, apply_to_tiles, partial_sums_size, sum_tiles
 from .packing import channel_places, fetch_rows, gather, new_tile, scatter, worth_fetching
@@ -33,7 +25,7 @@ __all__ = ["apply_affine", "moments"]
 def _moments_scratch(lanes: Any, maps: Maps) -> Any:
     """A tile, of the left map's rows and then of the right one's, and where its channels are."""
     rows, stride = rounded(maps.d, 4), maps.length + width(lanes)
-    tile = new_tile(lanes, maps.groups_per_tile * rows, maps.d, stride, maps.sides)
+    tile = new_tile(lanes, maps.sides * maps.groups_per_tile * rows, maps.d, stride)
     return tile, channel_places(lanes, maps.groups_per_tile * maps.d, maps.d, rows, stride)
 
 
@@ -52,7 +44,7 @@ def _add_tile(
     """Add the products and sums of the points ``first`` to ``first + count`` to the partial sums from ``start`` on."""
     d, (tile, places) = maps.d, scratch
     rows, stride = rounded(d, 4), maps.length + width(lanes)
-    half = (maps.groups_per_tile * rows + 1) * stride
+    half = maps.groups_per_tile * rows * stride
     far = worth_fetching(maps.inputs[0], maps.fast)
     for group in range(0, maps.C // d, maps.groups_per_tile):
         groups = min(maps.groups_per_tile, maps.C // d - group)
@@ -76,16 +68,12 @@ def _add_group(
 
     Meanwhile the rows of the next tile, which the maps have from ``ahead`` on, if that is not 0, are fetched.
     """
-    W, inputs, sides, P = width(lanes), maps.inputs, maps.sides, maps.P
+    W, inputs, sides, P, none = width(lanes), maps.inputs, maps.sides, maps.P, zero_block(lanes, 4)
     row, done, share = 0, 0, 0
     if ahead:  # with every block of products a share of the next tile, but rows should not alternate all the time
         share = max(16 * W, rounded(4 * blocks * count // (blocks * (blocks if half else (blocks + 1) // 2)), W))
     for i in range(blocks):
         left = place + 4 * i * stride
-        block = zero_block(lanes, 16)
-        for column in range(0, count, W):
-            block = add_rows(lanes, block, tile, left + column, stride)
-        add_lane_sums(lanes, block, partial_sums, start + (blocks * blocks + i) * 16)
         for j in range(0 if half else i, blocks):
             right = place + half + 4 * j * stride
             if ahead and row < 4 * blocks:
@@ -93,10 +81,20 @@ def _add_group(
                 done += share
                 if done >= count:
                     row, done = row + 1, 0
-            block = zero_block(lanes, 16)
-            for column in range(0, count, W):
-                block = add_products(lanes, block, tile, left + column, stride, tile, right + column, stride)
-            add_lane_sums(lanes, block, partial_sums, start + (i * blocks + j) * 16)
+            here = start + (i * blocks + j) * 16
+            if i == j:
+                block = zero_block(lanes, 20)
+                for x in range(left, left + count, W):
+                    block = add_products(lanes, block, tile, x, stride, none, tile, x + right - left, stride, none)
+                add_lane_sums(lanes, block, 0, partial_sums, here)
+                add_lane_sums(lanes, block, 16, partial_sums, start + (blocks * blocks + i) * 16)
+            else:
+                products = zero_block(lanes, 16)
+                for x in range(left, left + count, W):
+                    products = add_products(
+                        lanes, products, tile, x, stride, none, tile, x + right - left, stride, none
+                    )
+                add_lane_sums(lanes, products, 0, partial_sums, here)
 
 
 @device_function
@@ -104,9 +102,8 @@ def _affine_scratch(lanes: Any, maps: Maps, affine: Affine) -> Any:
     """A tile for what is read and where its channels are, and another for results that are not whole."""
     d, groups, rows, stride = maps.d, maps.groups_per_tile, rounded(maps.d, 4), maps.length + width(lanes)
     depth = maps.sides * rows
-    # What has no place goes behind all groups, that of the second map as many rows further as its other rows are.
-    tile = new_tile(lanes, groups * depth + depth - rows, d, stride, 1)
-    spare = new_tile(lanes, 0 if maps.whole else groups * rows, d, stride, 1)
+    tile = new_tile(lanes, groups * depth, d, stride)
+    spare = new_tile(lanes, 0 if maps.whole else groups * rows, d, stride)
     sources = channel_places(lanes, groups * d, d, depth, stride)
     return tile, sources, spare, channel_places(lanes, groups * d, d, rows, stride)
 
@@ -157,13 +154,13 @@ def _apply_to_rows(
                     fetch_rows(inputs, sides, ahead + row * P + column, P, 4, 4 * W)
                 wide = block_of_rows(lanes, offsets, offset + row, 4)
                 for j in range(depth):
-                    wide = add_weighted(lanes, wide, tile, p + j * stride, zero, weights, w + 4 * j)
+                    wide = add_outer(lanes, wide, 4, tile, p + j * stride, zero, weights, w + 4 * j, 1)
                 store_block(lanes, y, q, step, wide, 4, streaming)
                 column += 4 * W
             else:
                 narrow = block_of_rows(lanes, offsets, offset + row, 1)
                 for j in range(depth):
-                    narrow = add_weighted(lanes, narrow, tile, p + j * stride, zero, weights, w + 4 * j)
+                    narrow = add_outer(lanes, narrow, 1, tile, p + j * stride, zero, weights, w + 4 * j, 1)
                 store_block(lanes, y, q, step, narrow, 1, streaming)
                 column += W
 

@@ -14,9 +14,8 @@ import numpy as np
 from ..costs import FETCHED
 from ..runtime.compile import device_function
 from ..simd.arrays import rounded
-from ..simd.memory import aligned, broadcast, load, load_part, store, store_part
-from ..simd.prefetch import fetch
-from ..simd.transposes import transpose_from, transpose_onto
+from ..simd.memory import aligned, broadcast, fetch, load, load_part, store, store_part
+from ..simd.transposes import transpose_block
 from ..simd.vectors import splat, width
 from .harness import Affine, Maps
 
@@ -24,15 +23,15 @@ __all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "wor
 
 
 @device_function
-def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
-    """Room for ``count`` rows of as many maps, each with one more behind it for what has no place.
+def new_tile(lanes: Any, count: int, d: int, stride: int) -> Any:
+    """Room for ``count`` rows, ``stride`` apart, of which d at a time are followed by zeros up to a multiple of 4.
 
-    Every d rows are followed by rows of zeros up to a multiple of 4. The others are not initialised.
+    The others are not initialised.
     """
     W, rows = width(lanes), rounded(d, 4)
-    tile = aligned(lanes, maps * (count + 1) * stride)
-    for row in range(maps * (count + 1)):
-        if row % (count + 1) % rows >= d and row % (count + 1) < count:
+    tile = aligned(lanes, count * stride)
+    for row in range(count):
+        if row % rows >= d:
             for column in range(0, stride, W):
                 store(tile, row * stride + column, splat(lanes, 0.0))
     return tile
@@ -40,13 +39,10 @@ def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
 
 @device_function
 def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) -> Any:
-    """Where the rows of some channels are in a tile whose groups of d channels have ``rows`` rows each.
-
-    What a vector of channels has beyond the last one goes to an extra row.
-    """
+    """Where the rows of some channels, rounded up to whole vectors, are in a tile that has ``rows`` for each group."""
     places = np.empty(channels + width(lanes), np.int64)
     for k in range(places.size):
-        places[k] = (k // d * rows + k % d if k < channels else channels // d * rows) * stride
+        places[k] = (k // d * rows + k % d) * stride
     return places
 
 
@@ -95,8 +91,8 @@ def gather(
     while column < count:
         for k in range(0, channels, W):
             source, shift = (first + column) * C + channel + k, load(lanes, centre, channel + k)
-            transpose_from(
-                lanes, x, source, C, shift, tile, places, k, row + column, count - column, min(W, channels - k)
+            transpose_block(
+                lanes, x, source, C, shift, tile, places[k:], row + column, count - column, channels - k, W < 0
             )
         column += W
     part = count % W
@@ -111,7 +107,7 @@ def scatter(
     lanes: Any, tile: Any, places: Any, maps: Maps, affine: Affine, first: int, count: int, channel: int, channels: int
 ) -> None:  # fmt: skip
     """Copy a tile to the points ``first`` to ``first + count`` of the result; streaming where channels are fast."""
-    W, C, P, y = width(lanes), maps.C, maps.P, affine.y
+    W, C, P, y, none = width(lanes), maps.C, maps.P, affine.y, splat(lanes, 0.0)
     column = 0
     while column < count and not maps.fast:
         sample, point = divmod(first + column, P)
@@ -128,7 +124,7 @@ def scatter(
     while column < count:
         for k in range(0, channels, W):
             target = (first + column) * C + channel + k
-            transpose_onto(
-                lanes, tile, places, k, column, y, target, C, count - column, min(W, channels - k), affine.streaming
+            transpose_block(
+                lanes, tile, places[k:], column, none, y, target, C, channels - k, count - column, affine.streaming
             )
         column += W

@@ -27,9 +27,9 @@ def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block
         offsets[w] = (first + min(w, count - 1)) * size
     if size >= W:
         for j in range(0, size - W + 1, W):
-            transpose(lanes, source, offsets, j, block, j * W, W, W)
+            transpose(lanes, source, offsets, j, block, j * W, W, W, W)
         if size % W:
-            transpose(lanes, source, offsets, size - W, block, (size - W) * W, W, W)
+            transpose(lanes, source, offsets, size - W, block, (size - W) * W, W, W, W)
     else:
         for w in range(W):
             for j in range(size):
@@ -47,7 +47,7 @@ def interleave_rows(
     for i in range(n):
         for j in range(0, i + 1, W):
             begin = min(j, n - W)
-            transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W, W)
+            transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W, W, W)
 
 
 @device_function
@@ -87,9 +87,9 @@ def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, targ
         for w in range(W):
             offsets[w] = (first + w) * size
         for j in range(0, size - W + 1, W):
-            transpose(lanes, block, j * W, W, target, offsets, j, W)
+            transpose(lanes, block, j * W, W, target, offsets, j, W, W)
         if size % W:
-            transpose(lanes, block, (size - W) * W, W, target, offsets, size - W, W)
+            transpose(lanes, block, (size - W) * W, W, target, offsets, size - W, W, W)
     else:
         for w in range(count):
             for j in range(size):
@@ -104,7 +104,7 @@ def deinterleave_sorted(
     """Empty a block of eigenvalues and eigenvectors into L and V (as rows), ascending in each matrix.
 
     Entry i of eigenvector k is ``vectors[(i·stride + k)·W]``. A lane's order is found by counting: the rank of an
-    eigenvalue is the number of smaller ones, earlier first at ties. Where n < W, W rows are read all the same.
+    eigenvalue is the number of smaller ones, earlier first at ties.
     """
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -121,8 +121,8 @@ def deinterleave_sorted(
             L[matrix * n + rank] = values[k * W + w]
             offsets[w] = (matrix * n + rank) * n
         if n < W:
-            transpose(lanes, vectors, k * W, stride * W, V, offsets, 0, n)
+            transpose(lanes, vectors, k * W, stride * W, V, offsets, 0, n, W)
         else:
             for i in range(0, n, W):
                 begin = min(i, n - W)
-                transpose(lanes, vectors, (k + begin * stride) * W, stride * W, V, offsets, begin, W)
+                transpose(lanes, vectors, (k + begin * stride) * W, stride * W, V, offsets, begin, W, W)

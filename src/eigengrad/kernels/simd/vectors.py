@@ -13,6 +13,7 @@ Loads and stores are in :mod:`.memory`, transposes in :mod:`.transposes`.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -21,33 +22,7 @@ from llvmlite import binding, ir
 from numba import config, types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from .emit import INDEX, call_function, in_every_lane
-
-__all__ = [
-    "Lanes",
-    "absolute",
-    "any_lane",
-    "copy_sign",
-    "doubled",
-    "fma",
-    "half_lanes_of",
-    "horizontal_sum",
-    "lane_numbers",
-    "lanes_of",
-    "larger",
-    "narrow",
-    "narrow_lanes_of",
-    "power_of_two_inverse",
-    "reciprocal",
-    "reciprocal_for",
-    "reciprocal_root",
-    "reciprocal_root_rounded",
-    "root",
-    "select",
-    "splat",
-    "unsigned_zero",
-    "width",
-]
+from .emit import INDEX, call_function, in_every_lane, shuffle
 
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 _CONTRACT = ("contract", "nsz")
@@ -143,6 +118,18 @@ def _operator(symbol: Any, kind: type, arity: int, result: Any, generate: Any) -
         return generate(builder, *arguments)
 
 
+def _same(kind: Any) -> Any:
+    return kind
+
+
+def _arithmetic(name: str, builder: Any, a: Any, b: Any) -> Any:
+    return getattr(builder, name)(a, b, flags=_CONTRACT)
+
+
+def _comparison(name: str, builder: Any, a: Any, b: Any) -> Any:
+    return builder.fcmp_ordered(name, a, b)
+
+
 for _symbols, _name in (
     ((operator.add, operator.iadd), "fadd"),
     ((operator.sub, operator.isub), "fsub"),
@@ -150,25 +137,13 @@ for _symbols, _name in (
     ((operator.truediv, operator.itruediv), "fdiv"),
 ):
     for _symbol in _symbols:
-        _operator(
-            _symbol,
-            Vector,
-            2,
-            lambda vector: vector,
-            lambda builder, a, b, name=_name: getattr(builder, name)(a, b, flags=_CONTRACT),
-        )
-_operator(operator.neg, Vector, 1, lambda vector: vector, lambda builder, a: builder.fneg(a))
+        _operator(_symbol, Vector, 2, _same, functools.partial(_arithmetic, _name))
+_operator(operator.neg, Vector, 1, _same, lambda builder, a: builder.fneg(a))
 for _symbol, _name in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">=")):
-    _operator(
-        _symbol,
-        Vector,
-        2,
-        lambda vector: Mask(vector.width),
-        lambda builder, a, b, name=_name: builder.fcmp_ordered(name, a, b),
-    )
-_operator(operator.and_, Mask, 2, lambda mask: mask, lambda builder, a, b: builder.and_(a, b))
-_operator(operator.or_, Mask, 2, lambda mask: mask, lambda builder, a, b: builder.or_(a, b))
-_operator(operator.invert, Mask, 1, lambda mask: mask, lambda builder, a: builder.not_(a))
+    _operator(_symbol, Vector, 2, lambda vector: Mask(vector.width), functools.partial(_comparison, _name))
+_operator(operator.and_, Mask, 2, _same, lambda builder, a, b: builder.and_(a, b))
+_operator(operator.or_, Mask, 2, _same, lambda builder, a, b: builder.or_(a, b))
+_operator(operator.invert, Mask, 1, _same, lambda builder, a: builder.not_(a))
 
 
 def _vectors_of(width: Callable[[Any], int]) -> Any:
@@ -307,9 +282,7 @@ def horizontal_sum(typing_context: Any, value: Any) -> Any:
         x, n = arguments[0], value.width
         while n > 1:
             n //= 2
-            low = ir.Constant(ir.VectorType(INDEX, n), list(range(n)))
-            high = ir.Constant(ir.VectorType(INDEX, n), list(range(n, 2 * n)))
-            x = builder.fadd(builder.shuffle_vector(x, x, low), builder.shuffle_vector(x, x, high))
+            x = builder.fadd(shuffle(builder, x, x, range(n)), shuffle(builder, x, x, range(n, 2 * n)))
         return builder.extract_element(x, ir.Constant(INDEX, 0))
 
     return value.dtype(value), generate
@@ -392,12 +365,11 @@ def _estimate(builder: Any, vector: Vector, x: Any, what: str) -> Any:
     zero, every = ir.Constant(register, [0.0] * n), ir.Constant(mask, -1)
     parts = []
     for start in range(0, vector.width, n):
-        lanes = ir.Constant(ir.VectorType(INDEX, n), list(range(start, start + n)))
-        parts.append(call_function(builder, name, register, [builder.shuffle_vector(x, x, lanes), zero, every]))
+        part = shuffle(builder, x, x, range(start, start + n))
+        parts.append(call_function(builder, name, register, [part, zero, every]))
     while len(parts) > 1:
-        count = 2 * parts[0].type.count
-        joined = ir.Constant(ir.VectorType(INDEX, count), list(range(count)))
-        parts = [builder.shuffle_vector(a, b, joined) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        joined = range(2 * parts[0].type.count)
+        parts = [shuffle(builder, a, b, joined) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
 
 
