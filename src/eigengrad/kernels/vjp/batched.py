@@ -18,13 +18,13 @@ import numpy as np
 
 from ..runtime.compile import device_function, kernel
 from ..runtime.work import DONE, add_status, next_chunk
-from ..simd.arrays import array_at
+from ..simd.arrays import array_at, clear
 from ..simd.batched_products import product
 from ..simd.interleave import deinterleave, interleave
 from ..simd.memory import aligned, load, store
-from ..simd.vectors import absolute, any_lane, fma, lanes_of, larger, root, splat, width
+from ..simd.vectors import absolute, lanes_of, larger, root, splat, width
 from .codes import FUNCTIONS
-from .rules import SATURATE, incomplete, make_ready, measures, much_removed, tiny, weigh, without_noise
+from .rules import make_ready, measures, much_removed, tiny, weigh
 
 __all__ = ["function_vjp_batched", "rule_vjp_batched"]
 
@@ -46,7 +46,7 @@ def _rule(
         aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W),
     )  # fmt: skip
     offsets = np.empty(W, np.int64)
-    half, zero = splat(lanes, 0.5), splat(lanes, 0.0)
+    zero = splat(lanes, 0.0)
     down, across = (n, 1) if by_rows else (1, n)
     status = 0
     for begin in range(first, last, W):
@@ -56,6 +56,8 @@ def _rule(
         interleave(lanes, L, begin, count, n, values, offsets)
         if with_gL:
             interleave(lanes, gL, begin, count, n, slopes, offsets)
+        else:
+            clear(slopes)
         scale, reach = make_ready(lanes, rule, one, two, n, values, p)
         size, spread = measures(lanes, n, values)
         product(lanes, n, v, n, 1, g, down, across, x)
@@ -63,23 +65,16 @@ def _rule(
         exact, removed = zero, zero
         for i in range(n):
             low = load(lanes, values, i * W)
-            store(x, (i * n + i) * W, load(lanes, slopes, i * W) if with_gL else zero)
+            store(x, (i * n + i) * W, load(lanes, slopes, i * W))
             for j in range(i + 1, n):
                 gap = load(lanes, values, j * W) - low
-                above, below = load(lanes, x, (i * n + j) * W), load(lanes, x, (j * n + i) * W)
-                both = load(lanes, sizes, i * W) + load(lanes, sizes, j * W)
-                t = without_noise(lanes, L, n, half * (above - below), both)
-                if rule == SATURATE and not any_lane(gap < reach):
-                    t = t / gap
-                    exact = fma(t * spread, t * spread, exact)
-                else:
-                    if with_gL:
-                        used = absolute(load(lanes, slopes, i * W)) + absolute(load(lanes, slopes, j * W))
-                        status |= incomplete(lanes, L, n, gap, size, t, above + below, used, both)
-                    t, exact, removed = weigh(
-                        lanes, rule, one, L, load(lanes, p, i * W), load(lanes, p, j * W), gap, scale, size, spread,
-                        t, exact, removed,
-                    )  # fmt: skip
+                t, exact, removed, found = weigh(
+                    lanes, rule, one, L, n, load(lanes, x, (i * n + j) * W), load(lanes, x, (j * n + i) * W),
+                    load(lanes, sizes, i * W) + load(lanes, sizes, j * W),
+                    absolute(load(lanes, slopes, i * W)) + absolute(load(lanes, slopes, j * W)),
+                    load(lanes, p, i * W), load(lanes, p, j * W), gap, scale, reach, size, spread, exact, removed,
+                )  # fmt: skip
+                status |= found
                 store(x, (i * n + j) * W, t)
                 store(x, (j * n + i) * W, t)
         status |= much_removed(lanes, exact, removed) | tiny(lanes, n, values)

@@ -15,14 +15,14 @@ import torch
 
 from ...gradients.lift import EXPONENTS
 from ...gradients.observation import TOGETHER
-from ..runtime.compile import device_function
+from ..runtime.compile import device_function, inline
 from ..simd.memory import load, store
 from ..simd.vectors import absolute, any_lane, fma, larger, select, splat, width
 from .codes import INCOMPLETE, REMOVED, RULES, TINY
 
-__all__ = ["SATURATE", "incomplete", "make_ready", "measures", "much_removed", "tiny", "weigh", "without_noise"]
+__all__ = ["make_ready", "measures", "much_removed", "tiny", "weigh"]
 
-_TAYLOR, _CLIP, _LORENTZIAN, _MASK, SATURATE = (
+_TAYLOR, _CLIP, _LORENTZIAN, _MASK, _SATURATE = (
     RULES[name] for name in ("taylor", "clip", "lorentzian", "mask", "saturate")
 )
 _SMALL, _SMALL_DOUBLE = (2.0 ** -EXPONENTS[dtype] for dtype in (torch.float32, torch.float64))
@@ -76,7 +76,7 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
     roundoff = size * splat(lanes, n * _eps(L))
     for j in range(n):
         store(p, j * W, load(lanes, L, j * W))
-    if rule == SATURATE:
+    if rule == _SATURATE:
         tau = larger(larger(spread * splat(lanes, first), size * splat(lanes, _eps(L))), splat(lanes, tiny))
         return tau, tau * splat(lanes, _REACH)
     if rule == _TAYLOR:
@@ -95,29 +95,38 @@ def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: An
     return one, one
 
 
-@device_function
-def without_noise(lanes: Any, L: Any, n: int, difference: Any, sizes: Any) -> Any:
-    """½ (x_ij − x_ji), and zero where it is no more than round-off; see ``gradients.rule.skew_part``.
-
-    ``sizes`` is the sum of the largest entries of the two columns.
-    """
-    nothing = absolute(difference) <= sizes * splat(lanes, math.sqrt(n) * _eps(L))  # false for NaN, which stays
-    return select(nothing, splat(lanes, 0.0), difference)
-
-
-@device_function
+@inline
 def weigh(
-    lanes: Any, rule: int, first: float, L: Any, low: Any, high: Any, gap: Any, scale: Any, size: Any, spread: Any,
-    difference: Any, exact: Any, removed: Any,
+    lanes: Any, rule: int, first: float, L: Any, n: int, above: Any, below: Any, sizes: Any, slopes: Any, low: Any,
+    high: Any, gap: Any, scale: Any, reach: Any, size: Any, spread: Any, exact: Any, removed: Any,
 ) -> Any:  # fmt: skip
-    """``difference`` times |R| for eigenvalues that were made ready, low ≤ high, and were ``gap`` apart before.
+    """½ (x_ij − x_ji) times |R| for pairs of eigenvalues that were made ready, low ≤ high, and ``gap`` apart before.
 
-    Returns it with the squared norms of the exact gradient and of what was removed, this pair included.
+    Args:
+        above, below: x_ij and x_ji.
+        sizes: the sum of the largest entries of the two columns. Half a difference that is no more than their round-off
+            counts as zero; see ``gradients.rule.skew_part``.
+        slopes: |gλ_i| + |gλ_j|.
+        scale, reach, size, spread: from :func:`make_ready` and :func:`measures`.
+        exact, removed: squared norms of the exact gradient and of what was removed, so far.
+
+    Returns:
+        It, the squared norms with this pair included, and INCOMPLETE or 0.
     """
-    R = _magnitude(lanes, rule, first, low, high, scale)
-    inverse = splat(lanes, 1.0) / larger(gap, size * splat(lanes, _eps(L)))
-    whole, part = difference * (spread * inverse), difference * (spread * larger(inverse - R, splat(lanes, 0.0)))
-    return difference * R, fma(whole, whole, exact), fma(part, part, removed)
+    zero, status = splat(lanes, 0.0), 0
+    t = splat(lanes, 0.5) * (above - below)
+    noise = absolute(t) <= sizes * splat(lanes, math.sqrt(n) * _eps(L))  # false for NaN, which stays
+    t = select(noise, zero, t)
+    if rule == _SATURATE and not any_lane(gap < reach):
+        t = t / gap
+        exact = fma(t * spread, t * spread, exact)
+    else:
+        status = _incomplete(lanes, L, n, gap, size, t, above + below, slopes, sizes)
+        R = _magnitude(lanes, rule, first, low, high, scale)
+        inverse = splat(lanes, 1.0) / larger(gap, size * splat(lanes, _eps(L)))
+        whole, part = t * (spread * inverse), t * (spread * larger(inverse - R, zero))
+        t, exact, removed = t * R, fma(whole, whole, exact), fma(part, part, removed)
+    return t, exact, removed, status
 
 
 @device_function
@@ -127,15 +136,12 @@ def much_removed(lanes: Any, exact: Any, removed: Any) -> int:
 
 
 @device_function
-def incomplete(
+def _incomplete(
     lanes: Any, L: Any, n: int, gap: Any, size: Any, difference: Any, total: Any, slopes: Any, sizes: Any
 ) -> int:
     """INCOMPLETE if equal eigenvalues and their vectors enter a loss together, else 0.
 
-    The reason is in ``gradients.observation.is_incomplete``.
-
-    ``difference`` and ``sizes`` are those of :func:`without_noise`, ``total`` is x_ij + x_ji, and ``slopes`` is
-    |gλ_i| + |gλ_j|.
+    The reason is in ``gradients.observation.is_incomplete``. ``difference`` is ½ (x_ij − x_ji), ``total`` x_ij + x_ji.
     """
     zero = splat(lanes, 0.0)
     tied = (gap <= size * splat(lanes, 16 * n * _eps(L))) & (absolute(difference) <= zero)
@@ -150,7 +156,7 @@ def _magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: 
     if rule == _TAYLOR:
         return _geometric_sum(lanes, low / high, int(first)) / high
     gap = high - low
-    if rule == SATURATE:
+    if rule == _SATURATE:
         apart = gap > zero
         return select(apart, _saturating(lanes, gap / scale) / select(apart, gap, one), one / scale)
     if rule == _CLIP:

@@ -20,10 +20,10 @@ from ..runtime.work import DONE, add_status, next_chunk
 from ..simd.arrays import array_at, rounded, zeros
 from ..simd.matrix_products import copy_matrix, multiply, padded_rows, transpose_in
 from ..simd.memory import aligned, broadcast, load, load_part, store, store_part
-from ..simd.vectors import absolute, any_lane, fma, horizontal_sum, lanes_of, larger, splat, width
+from ..simd.vectors import absolute, horizontal_sum, lanes_of, larger, splat, width
 from .codes import FUNCTIONS
 from .matrix_roots import root_vjp, symmetrise
-from .rules import SATURATE, incomplete, make_ready, measures, much_removed, tiny, weigh, without_noise
+from .rules import make_ready, measures, much_removed, tiny, weigh
 
 __all__ = ["fill_bracket", "function_vjp_single", "rule_vjp_single"]
 
@@ -40,10 +40,10 @@ def _bracket(
     Vectors are along the rows. ``room`` is of :func:`_room` numbers. Returns what is to be warned about, as bits.
     """
     W = width(lanes)
-    half, zero = splat(lanes, 0.5), splat(lanes, 0.0)
+    zero = splat(lanes, 0.0)
     row = n + W
     values, ready, rows = room[: n * W], room[n * W :], room[2 * n * W :]
-    plain, p, column, sizes = rows[:row], rows[row:], rows[2 * row :], rows[3 * row :]
+    plain, p, column, sizes, slopes = rows[:row], rows[row:], rows[2 * row :], rows[3 * row :], rows[4 * row :]
     for j in range(n):
         store(values, j * W, broadcast(lanes, L, matrix * n + j))
     scale, reach = make_ready(lanes, rule, one, two, n, values, ready)
@@ -51,6 +51,7 @@ def _bracket(
     for j in range(row):
         plain[j] = values[min(j, n - 1) * W]
         p[j] = ready[min(j, n - 1) * W]
+        slopes[j] = gL[matrix * n + j] if with_gL and j < n else 0
     _column_sizes(lanes, X, base, stride, n, sizes)
     status, exact, removed = tiny(lanes, n, values), zero, zero
     for i in range(n):
@@ -64,23 +65,13 @@ def _bracket(
                 above, below = load(lanes, X, here + j), load(lanes, column, j)
             else:
                 above, below = load_part(lanes, X, here + j, rest), load_part(lanes, column, j, rest)
-            both = broadcast(lanes, sizes, i) + load(lanes, sizes, j)
-            t = without_noise(lanes, L, n, half * (above - below), both)
             gap = load(lanes, plain, j) - low
-            if rule == SATURATE and not any_lane(gap < reach):
-                t = t / gap
-                exact = fma(t * spread, t * spread, exact)
-            else:
-                if with_gL:
-                    used = absolute(broadcast(lanes, gL, matrix * n + i))
-                    if rest >= W:
-                        used = used + absolute(load(lanes, gL, matrix * n + j))
-                    else:
-                        used = used + absolute(load_part(lanes, gL, matrix * n + j, rest))
-                    status |= incomplete(lanes, L, n, gap, size, t, above + below, used, both)
-                t, exact, removed = weigh(
-                    lanes, rule, one, L, ready_low, load(lanes, p, j), gap, scale, size, spread, t, exact, removed
-                )
+            t, exact, removed, found = weigh(
+                lanes, rule, one, L, n, above, below, broadcast(lanes, sizes, i) + load(lanes, sizes, j),
+                absolute(broadcast(lanes, slopes, i)) + absolute(load(lanes, slopes, j)), ready_low, load(lanes, p, j),
+                gap, scale, reach, size, spread, exact, removed,
+            )  # fmt: skip
+            status |= found
             if rest >= W:
                 store(X, here + j, t)
                 store(column, j, t)
@@ -90,7 +81,7 @@ def _bracket(
         for j in range(i + 1, n):
             X[base + j * stride + i] = column[j]
     for i in range(n):
-        X[base + i * stride + i] = gL[matrix * n + i] if with_gL else 0
+        X[base + i * stride + i] = slopes[i]
     return status | much_removed(lanes, splat(lanes, horizontal_sum(exact)), splat(lanes, horizontal_sum(removed)))
 
 
@@ -109,7 +100,7 @@ def _column_sizes(lanes: Any, X: Any, base: int, stride: int, n: int, sizes: Any
 @device_function
 def _room(lanes: Any, n: int) -> Any:
     """Scratch for :func:`_bracket`."""
-    return aligned(lanes, 2 * n * width(lanes) + 4 * (n + width(lanes)))
+    return aligned(lanes, 2 * n * width(lanes) + 5 * (n + width(lanes)))
 
 
 @kernel
