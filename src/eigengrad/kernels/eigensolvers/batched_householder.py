@@ -1,4 +1,4 @@
-"""Householder reduction and its reflectors for W matrices side by side, each lane a matrix.
+"""Householder reduction and its reflectors for W matrices at a time, each lane a matrix.
 
 Entry (i, j) of a matrix is a vector at i·stride + j, in units of W numbers. What bounds it is memory: from n ≈ 24 on a
 block of W matrices does not fit the first-level cache. So every pass over a matrix does as much as it can.
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..runtime.compile import device_function
 from ..simd.memory import load, load_four, store, store_four
-from ..simd.vectors import copy_sign, root, select, splat, width
+from ..simd.vectors import copy_sign, select, splat, sqrt, width
 
 __all__ = ["REFLECTORS", "accumulate", "tridiagonalise"]
 
@@ -52,7 +52,7 @@ def tridiagonalise(
         for i in range(k + 2, n):
             t = load(lanes, a, (i * stride + k) * W)
             norm2 = norm2 + t * t
-        beta = -copy_sign(root(alpha * alpha + norm2), alpha)
+        beta = -copy_sign(sqrt(alpha * alpha + norm2), alpha)
         flat = norm2 <= tiny
         t_k = select(flat, zero, (beta - alpha) / select(flat, one, beta))
         scale = select(flat, zero, one / select(flat, one, alpha - beta))

@@ -17,7 +17,7 @@ from ..runtime.compile import device_function
 from ..simd.blocks import add_outer, lane_sums, zero_block
 from ..simd.memory import broadcast, load, store
 from ..simd.transposes import transpose
-from ..simd.vectors import absolute, fma, horizontal_sum, larger, power_of_two_inverse, splat, width
+from ..simd.vectors import absolute, fma, maximum, power_of_two_inverse, reduce_sum, splat, width
 
 __all__ = ["PANEL", "read_square", "tridiagonalise"]
 
@@ -53,13 +53,13 @@ def read_square(lanes: Any, A: Any, start: int, n: int, stride: int, square: Any
     biggest, marks = zero, zero
     for i in range(0, n * stride, W):
         t = load(lanes, square, i)
-        biggest = larger(absolute(t), biggest)
+        biggest = maximum(absolute(t), biggest)
         marks = fma(t, zero, marks)
     store(tile, 0, biggest)
     top = tile[0]
     for i in range(1, W):
         top = max(top, tile[i])
-    finite = horizontal_sum(marks) == 0
+    finite = reduce_sum(marks) == 0
     size = splat(lanes, top if finite else 1.0)
     scale = power_of_two_inverse(size)
     store(tile, 0, scale)
@@ -91,7 +91,7 @@ def tridiagonalise(
     for first in range(0, n - 2, PANEL):
         last = min(first + PANEL, n - 2)
         for k in range(first, last):
-            _bring_up_to_date(lanes, stride, first, k, square, reflectors, w)
+            _update_row(lanes, stride, first, k, square, reflectors, w)
             diagonal[k] = square[k * stride + k]
             off[k], tau[k] = _make_reflector(lanes, stride, k, square, reflectors, ramp)
             _multiply(lanes, stride, side, k, square, reflectors, p, rows)
@@ -104,7 +104,7 @@ def tridiagonalise(
 
 
 @device_function
-def _bring_up_to_date(lanes: Any, stride: int, first: int, k: int, square: Any, reflectors: Any, w: Any) -> None:
+def _update_row(lanes: Any, stride: int, first: int, k: int, square: Any, reflectors: Any, w: Any) -> None:
     """Row k, after the updates of its panel so far."""
     W = width(lanes)
     for j in range(k // W * W, stride, W):
@@ -134,7 +134,7 @@ def _make_reflector(lanes: Any, stride: int, k: int, square: Any, reflectors: An
         t = load(lanes, square, row + j)
         store(reflectors, row + j, t)
         total = total + t * t
-    norm2 = horizontal_sum(total)
+    norm2 = reduce_sum(total)
     if norm2 <= tiny:
         beta, tau, scale = alpha, number(0), number(0)
     else:
@@ -212,7 +212,7 @@ def _complete(
         u = (load(lanes, p, j) - total) * factor
         store(w, here + j, u)
         dot = dot + u * load(lanes, reflectors, h + j)
-    share = splat(lanes, w.dtype.type(0.5) * tau * horizontal_sum(dot))
+    share = splat(lanes, w.dtype.type(0.5) * tau * reduce_sum(dot))
     for j in range(begin, stride, W):
         store(w, here + j, load(lanes, w, here + j) - share * load(lanes, reflectors, h + j))
 

@@ -19,14 +19,14 @@ from ..runtime.work import DONE, add_status, next_chunk
 from ..simd.arrays import decomposition_at
 from ..simd.denormals import restore_denormals, suspend_denormals
 from ..simd.interleave import deinterleave, interleave, normalise
-from ..simd.memory import aligned, load, store_four, store_in_turns
+from ..simd.memory import aligned, load, store_four, store_interleaved
 from ..simd.vectors import (
     absolute,
     any_lane,
     copy_sign,
     fma,
     lanes_of,
-    reciprocal_root_rounded,
+    rsqrt_rounded,
     select,
     splat,
     unsigned_zero,
@@ -47,16 +47,16 @@ def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, negligible: Any) ->
     """
     zero, one, half = splat(lanes, 0.0), splat(lanes, 1.0), splat(lanes, 0.5)
     gap, twice = q - p, a + a
-    over_h = reciprocal_root_rounded(fma(gap, gap, fma(twice, twice, tiny)))
+    over_h = rsqrt_rounded(fma(gap, gap, fma(twice, twice, tiny)))
     cos2 = fma(half * absolute(gap), over_h, half)
-    over_cos = reciprocal_root_rounded(cos2)
+    over_cos = rsqrt_rounded(cos2)
     nothing = absolute(a) <= negligible
     sin = copy_sign(over_h, gap) * select(nothing, zero, a) * over_cos
     return select(nothing, one, cos2 * over_cos), sin, sin * over_cos * a
 
 
 @device_function
-def _turn(cos: Any, sin: Any, x: Any, y: Any) -> Any:
+def _rotate(cos: Any, sin: Any, x: Any, y: Any) -> Any:
     return cos * x - sin * y, sin * x + cos * y
 
 
@@ -71,21 +71,21 @@ def _rotations(
     """
     cos, sin, t = _rotation(lanes, p, q, pq, tiny, negligible)
     other_cos, other_sin, u = _rotation(lanes, r, s, rs, tiny, negligible)
-    pr, qr = _turn(cos, sin, pr, qr)
-    ps, qs = _turn(cos, sin, ps, qs)
-    pr, ps = _turn(other_cos, other_sin, pr, ps)
-    qr, qs = _turn(other_cos, other_sin, qr, qs)
+    pr, qr = _rotate(cos, sin, pr, qr)
+    ps, qs = _rotate(cos, sin, ps, qs)
+    pr, ps = _rotate(other_cos, other_sin, pr, ps)
+    qr, qs = _rotate(other_cos, other_sin, qr, qs)
     return p - t, q + t, r - u, s + u, pr, ps, qr, qs, (cos, sin), (other_cos, other_sin)
 
 
 @device_function
-def _turn_vectors(angle: Any, x: Any, y: Any) -> Any:
+def _rotate_vectors(angle: Any, x: Any, y: Any) -> Any:
     """Two eigenvectors, four entries each, turned by an angle, (cos, sin)."""
     cos, sin = angle
-    x0, y0 = _turn(cos, sin, x[0], y[0])
-    x1, y1 = _turn(cos, sin, x[1], y[1])
-    x2, y2 = _turn(cos, sin, x[2], y[2])
-    x3, y3 = _turn(cos, sin, x[3], y[3])
+    x0, y0 = _rotate(cos, sin, x[0], y[0])
+    x1, y1 = _rotate(cos, sin, x[1], y[1])
+    x2, y2 = _rotate(cos, sin, x[2], y[2])
+    x3, y3 = _rotate(cos, sin, x[3], y[3])
     return (x0, x1, x2, x3), (y0, y1, y2, y3)
 
 
@@ -153,17 +153,17 @@ def _jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -
             a, c, b, d, ab, ad, bc, cd, third_angle, fourth_angle = _rotations(
                 lanes, a, c, b, d, ac, bd, ab, zero, zero, cd, tiny, negligible
             )
-            u, x = _turn_vectors(first_angle, u, x)
-            v, w = _turn_vectors(second_angle, v, w)
+            u, x = _rotate_vectors(first_angle, u, x)
+            v, w = _rotate_vectors(second_angle, v, w)
             a, b, c, d, ac, ad, bc, bd, first_angle, second_angle = _rotations(
                 lanes, a, b, c, d, ab, cd, zero, ad, bc, zero, tiny, negligible
             )
-            u, w = _turn_vectors(third_angle, u, w)
-            v, x = _turn_vectors(fourth_angle, v, x)
+            u, w = _rotate_vectors(third_angle, u, w)
+            v, x = _rotate_vectors(fourth_angle, v, x)
             ab = cd = zero
             off = (ac * ac + ad * ad) + (bc * bc + bd * bd)
-            u, v = _turn_vectors(first_angle, u, v)
-            w, x = _turn_vectors(second_angle, w, x)
+            u, v = _rotate_vectors(first_angle, u, v)
+            w, x = _rotate_vectors(second_angle, w, x)
         u, v, w, x = _unit(lanes, u, marks), _unit(lanes, v, marks), _unit(lanes, w, marks), _unit(lanes, x, marks)
         restore_denormals(mode)
         a, b, c, d = unsigned_zero(a), unsigned_zero(b), unsigned_zero(c), unsigned_zero(d)
@@ -188,7 +188,7 @@ def _jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -
         deinterleave(lanes, begin, count, n * n, pairs, V, offsets)
         a, b, c, d = a * back * again, b * back * again, c * back * again, d * back * again
         if n == 4 and count == W:
-            store_in_turns(L, begin * 4, a, b, c, d)
+            store_interleaved(L, begin * 4, a, b, c, d)
         else:
             store_four(block, 0, W, (a, b, c, d))
             deinterleave(lanes, begin, count, n, block, L, offsets)

@@ -14,7 +14,7 @@ from typing import Any
 from ..runtime.compile import device_function
 from ..simd.blocks import add_outer, zero_block
 from ..simd.memory import broadcast, load, store
-from ..simd.vectors import fma, horizontal_sum, splat, width
+from ..simd.vectors import fma, reduce_sum, splat, width
 
 __all__ = ["reflect"]
 
@@ -41,7 +41,7 @@ def reflect(lanes: Any, n: int, stride: int, reflectors: Any, tau: Any, cross: A
         total = zero
         for j in range(k // W * W, stride, W):
             total = fma(load(lanes, reflectors, k * stride + j), load(lanes, reflectors, (k - 1) * stride + j), total)
-        cross[k] = horizontal_sum(total)
+        cross[k] = reduce_sum(total)
     for panel in range(0, (n + P - 1) // P * n * P, n * P):
         sums = zero_block(lanes, 4)  # a and b, two vectors each
         for i in range(top, n):

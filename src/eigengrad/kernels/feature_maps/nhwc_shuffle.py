@@ -97,7 +97,7 @@ def _rotated_weights(lanes: Any, maps: Maps, affine: Affine) -> Any:
 
 @inline
 def _apply_tile(lanes: Any, maps: Maps, affine: Affine, weights: Any, first: int, count: int, following: int) -> None:
-    """Mix the points ``first`` to ``first + count``.
+    """Apply the map to the points ``first`` to ``first + count``.
 
     Four points at a time: the last four may overlap those before, of another tile even, and give the same once more.
     """
@@ -161,11 +161,11 @@ _apply = apply_to_tiles(_rotated_weights, _apply_tile)
 
 @kernel
 def moments(number: Any, work: int) -> int:
-    """Sum products and channels; see :mod:`.backends`."""
+    """Compute Σ l and Σ l rᵀ within each group; see :mod:`.backends`."""
     return int(_sum(number, work))
 
 
 @kernel
 def apply_affine(number: Any, work: int) -> int:
-    """Mix channels; see :mod:`.backends`."""
+    """Compute y = M x + c within each group; see :mod:`.backends`."""
     return int(_apply(number, work))

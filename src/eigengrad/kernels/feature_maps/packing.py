@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from ..costs import FETCHED
+from ..costs import PREFETCHED
 from ..runtime.compile import device_function
 from ..simd.arrays import rounded
-from ..simd.memory import aligned, broadcast, fetch, load, load_part, store, store_part
+from ..simd.memory import aligned, broadcast, load, load_n, prefetch, store, store_n
 from ..simd.transposes import transpose_block
 from ..simd.vectors import splat, width
 from .harness import Affine, Maps
 
-__all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
+__all__ = ["channel_places", "gather", "new_tile", "prefetch_rows", "scatter", "worth_prefetching"]
 
 
 @device_function
 def new_tile(lanes: Any, count: int, d: int, stride: int) -> Any:
-    """Room for ``count`` rows, ``stride`` apart, of which d at a time are followed by zeros up to a multiple of 4.
+    """An array of ``count`` rows, ``stride`` apart; every d rows are followed by zeros up to a multiple of 4 rows.
 
     The others are not initialised.
     """
@@ -47,21 +47,18 @@ def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) ->
 
 
 @device_function
-def worth_fetching(x: Any, fast: bool) -> bool:
-    """Whether :func:`fetch_rows` makes tiles come sooner; where channels are fast, the CPU foresees them."""
-    return not fast and x.size * x.itemsize >= FETCHED
+def worth_prefetching(x: Any, fast: bool) -> bool:
+    """Whether tiles are filled faster after :func:`prefetch_rows`: not from a cache, nor in the order of memory."""
+    return not fast and x.size * x.itemsize >= PREFETCHED
 
 
 @device_function
-def fetch_rows(inputs: Any, sides: int, place: int, P: int, rows: int, length: int) -> None:
-    """Fetch ``length`` numbers of some rows, P apart, of one or two maps.
-
-    A tile is filled faster if it was asked for while the one before was worked on.
-    """
+def prefetch_rows(inputs: Any, sides: int, place: int, P: int, rows: int, length: int) -> None:
+    """Prefetch ``length`` numbers of some rows, P apart, of one or two maps, while the tile before is computed."""
     for row in range(place, place + rows * P, P):
-        fetch(inputs[0], row, row + length)
+        prefetch(inputs[0], row, row + length)
         if sides == 2:
-            fetch(inputs[1], row, row + length)
+            prefetch(inputs[1], row, row + length)
 
 
 @device_function
@@ -86,7 +83,7 @@ def gather(
                 store(tile, target + i, load(lanes, x, source + i) - shift)
             if part:
                 i = length - part
-                store(tile, target + i, load_part(lanes, x, source + i, part) - shift)
+                store(tile, target + i, load_n(lanes, x, source + i, part) - shift)
         column += length
     while column < count:
         for k in range(0, channels, W):
@@ -99,7 +96,7 @@ def gather(
     if part:
         for k in range(channels):
             place = row + places[k] + count - part
-            store(tile, place, load_part(lanes, tile, place, part))
+            store(tile, place, load_n(lanes, tile, place, part))
 
 
 @device_function
@@ -119,7 +116,7 @@ def scatter(
                 store(y, target + i, load(lanes, tile, source + i))
             if part:
                 i = length - part
-                store_part(y, target + i, load(lanes, tile, source + i), part)
+                store_n(y, target + i, load(lanes, tile, source + i), part)
         column += length
     while column < count:
         for k in range(0, channels, W):

@@ -1,4 +1,4 @@
-"""Products of small matrices side by side: C = A B for W pairs, entry by entry in the lanes.
+"""Products of small matrices, a pair a lane: C = A B for W pairs.
 
 n³ fused operations for all W matrices; blocks of 4×4 entries are kept in registers, so that eight loads feed sixteen
 operations. Strides say how a factor is stored, so a transposed one needs no copy.

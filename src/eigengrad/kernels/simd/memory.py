@@ -49,7 +49,7 @@ def store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
-def load_part(typing_context: Any, lanes: Any, array: Any, index: Any, count: Any) -> Any:
+def load_n(typing_context: Any, lanes: Any, array: Any, index: Any, count: Any) -> Any:
     """``array[index : index + count]`` for a count below W, then zeros; nothing else is read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -60,7 +60,7 @@ def load_part(typing_context: Any, lanes: Any, array: Any, index: Any, count: An
 
 
 @intrinsic
-def store_part(typing_context: Any, array: Any, index: Any, value: Any, count: Any) -> Any:
+def store_n(typing_context: Any, array: Any, index: Any, value: Any, count: Any) -> Any:
     """``array[index : index + count] = value[:count]`` for a count below W."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -85,7 +85,7 @@ def finish_streaming(typing_context: Any) -> Any:
 
 
 @intrinsic
-def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+def _prefetch_line(typing_context: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of ``array[index]``, in order to read it soon."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -99,14 +99,14 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @device_function
-def fetch(array: Any, begin: int, end: int) -> None:
+def prefetch(array: Any, begin: int, end: int) -> None:
     """Ask for the cache lines of ``array[begin:end]``: the CPU itself foresees only what is read in order."""
     for i in range(begin, end, 64 // array.itemsize):
-        _prefetch(array, i)
+        _prefetch_line(array, i)
 
 
 @intrinsic
-def store_in_turns(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+def store_interleaved(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """``array[index : index + 4·W]`` = a₀ b₀ c₀ d₀ a₁ b₁ …"""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Explicit SIMD vectors for numba: a type that is one LLVM vector, so that a kernel says what runs side by side.
+"""Explicit SIMD vectors for numba: a type that is one LLVM vector, so that a kernel says what runs in parallel.
 
 The compiler's own vectoriser does not see through loops over matrices with data-dependent control flow; here a vector
 of W numbers is a value like any other, with operators, and a comparison gives a mask. Kernels are written once: they
@@ -181,8 +181,8 @@ def width(typing_context: Any, lanes: Any) -> Any:
 
 
 @intrinsic
-def lane_numbers(typing_context: Any, lanes: Any) -> Any:
-    """0, 1, … W − 1."""
+def iota(typing_context: Any, lanes: Any) -> Any:
+    """The vector 0, 1, … W − 1."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(lanes.vector.llvm, [float(w) for w in range(lanes.width)])
@@ -203,14 +203,14 @@ def splat(typing_context: Any, lanes: Any, x: Any) -> Any:
 
 
 @intrinsic
-def root(typing_context: Any, a: Any) -> Any:
-    """The square root."""
+def sqrt(typing_context: Any, a: Any) -> Any:
+    """√x, rounded correctly."""
     return a(a), lambda context, builder, signature, arguments: a.intrinsic(builder, "sqrt", *arguments)
 
 
 @intrinsic
 def absolute(typing_context: Any, a: Any) -> Any:
-    """The absolute value."""
+    """|x| in every lane."""
     return a(a), lambda context, builder, signature, arguments: a.intrinsic(builder, "fabs", *arguments)
 
 
@@ -227,7 +227,7 @@ def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
-def larger(typing_context: Any, a: Any, b: Any) -> Any:
+def maximum(typing_context: Any, a: Any, b: Any) -> Any:
     """The larger of two; the second where the first is NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -254,7 +254,7 @@ def select(typing_context: Any, mask: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
-def narrow(typing_context: Any, lanes: Any, value: Any) -> Any:
+def demote(typing_context: Any, lanes: Any, value: Any) -> Any:
     """``value`` in the number type of ``lanes``, which is its own or a smaller one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -275,7 +275,7 @@ def any_lane(typing_context: Any, mask: Any) -> Any:
 
 
 @intrinsic
-def horizontal_sum(typing_context: Any, value: Any) -> Any:
+def reduce_sum(typing_context: Any, value: Any) -> Any:
     """The sum over the lanes, by halves."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -289,7 +289,7 @@ def horizontal_sum(typing_context: Any, value: Any) -> Any:
 
 
 @intrinsic
-def reciprocal_root(typing_context: Any, value: Any) -> Any:
+def rsqrt(typing_context: Any, value: Any) -> Any:
     """1/√x as a product of two factors (y, k), for x > 0 and not denormal.
 
     With AVX-512: an estimate to 14 bits, improved by Newton steps y ← y (3/2 − x y²/2); the factor of the last step is
@@ -305,7 +305,7 @@ def reciprocal_root(typing_context: Any, value: Any) -> Any:
 
 
 @intrinsic
-def reciprocal_root_rounded(typing_context: Any, value: Any) -> Any:
+def rsqrt_rounded(typing_context: Any, value: Any) -> Any:
     """1/√x to about an ulp, for x > 0 and not denormal: the last step adds a correction, which is more accurate."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,6 +1,6 @@
 """What stands for 1/(λ_j − λ_i) in each gradient rule, on vectors of pairs.
 
-A rule has a number (:mod:`.codes`) and two parameters. Its eigenvalues are first made ready, matrix by matrix:
+A rule has a number (:mod:`.codes`) and two parameters. Its eigenvalues are first prepared, matrix by matrix:
 shifted and clamped for Taylor, with the matrix's own scale for the rules that are relative to it. Then a pair i < j is
 a few operations: :func:`weigh`. It also adds up the squared norms of the exact gradient and of what the rule removes of
 it, in units of 1/spread, from which :func:`much_removed` says whether that is more than half.
@@ -9,7 +9,7 @@ it, in units of 1/spread, from which :func:`much_removed` says whether that is m
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,10 +17,10 @@ from ...gradients.lift import EXPONENTS
 from ...gradients.observation import TOGETHER
 from ..runtime.compile import device_function, inline
 from ..simd.memory import load, store
-from ..simd.vectors import absolute, any_lane, fma, larger, select, splat, width
+from ..simd.vectors import absolute, any_lane, fma, maximum, select, splat, width
 from .codes import INCOMPLETE, REMOVED, RULES, TINY
 
-__all__ = ["make_ready", "measures", "much_removed", "tiny", "weigh"]
+__all__ = ["Rule", "much_removed", "prepare", "size_and_spread", "tiny", "weigh"]
 
 _TAYLOR, _CLIP, _LORENTZIAN, _MASK, _SATURATE = (
     RULES[name] for name in ("taylor", "clip", "lorentzian", "mask", "saturate")
@@ -29,8 +29,18 @@ _SMALL, _SMALL_DOUBLE = (2.0 ** -EXPONENTS[dtype] for dtype in (torch.float32, t
 _REACH = 40.0  # gaps of so many τ: 1 − e^(−40) is 1 in float64
 
 
+class Rule(NamedTuple):
+    """A gradient rule, as kernels know it."""
+
+    code: int  #: one of :data:`.codes.RULES`
+    #: Taylor's number of terms, Clip's threshold, the root of Lorentzian's ε, the relative tolerance of Saturate and
+    #: of Mask, where a negative one is round-off.
+    parameter: float
+    epsilon: float  #: Taylor's ε, at which eigenvalues are clamped; round-off if negative
+
+
 @device_function
-def measures(lanes: Any, n: int, L: Any) -> Any:
+def size_and_spread(lanes: Any, n: int, L: Any) -> Any:
     """(size, spread) of the eigenvalues L, n vectors, ascending: max|λ|, which is 1 for zeros, and λ_max − λ_min.
 
     Where that is zero to round-off, the size takes its place.
@@ -38,7 +48,7 @@ def measures(lanes: Any, n: int, L: Any) -> Any:
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     lowest, highest = load(lanes, L, 0), load(lanes, L, (n - 1) * W)
-    size = larger(absolute(lowest), absolute(highest))
+    size = maximum(absolute(lowest), absolute(highest))
     size = select(size > zero, size, one)
     difference = highest - lowest
     return size, select(difference > size * splat(lanes, n * _eps(L)), difference, size)
@@ -49,7 +59,7 @@ def tiny(lanes: Any, n: int, L: Any) -> int:
     """TINY if all eigenvalues of some matrix, n vectors, ascending, are below the limit of ``gradients.lift``."""
     W = width(lanes)
     limit = splat(lanes, _SMALL if L.itemsize == 4 else _SMALL_DOUBLE)
-    size = larger(absolute(load(lanes, L, 0)), absolute(load(lanes, L, (n - 1) * W)))
+    size = maximum(absolute(load(lanes, L, 0)), absolute(load(lanes, L, (n - 1) * W)))
     return TINY if any_lane(size < limit) else 0
 
 
@@ -59,55 +69,58 @@ def _eps(L: Any) -> float:
 
 
 @device_function
-def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: Any, p: Any) -> Any:
-    """Fill ``p`` from the eigenvalues L, n vectors each, ascending, a matrix a lane.
+def prepare(lanes: Any, rule: Rule, n: int, L: Any, p: Any) -> Any:
+    """Fill ``p`` from the eigenvalues L.
 
-    Returns (scale, reach): the rule's scale, and for Saturate the gap from which on 1/gap is exact.
+    Args:
+        rule: by which the eigenvalues are shifted and clamped, and which decides about the scale.
+        L, p: n vectors each, ascending, a matrix a lane.
 
-    Taylor: p is clamped at ε or shifted, for ``first`` terms; ε is ``second``, or round-off if that is negative.
-    Lorentzian: the scale is the spread times ``first``, the square root of its ε. Mask: the gap that counts as a tie,
-    ``first`` times the spread, or round-off if that is negative. Saturate: τ, ``first`` times the spread.
+    Returns:
+        (scale, reach): what gaps are measured against (τ for Saturate, the gap that counts as a tie for Mask), and for
+        Saturate the gap from which on 1/gap is exact.
     """
     W = width(lanes)
     one = splat(lanes, 1.0)
     tiny = 2.0**-126 if L.itemsize == 4 else 2.0**-1022  # below which reciprocals overflow
     lowest = load(lanes, L, 0)
-    size, spread = measures(lanes, n, L)
+    size, spread = size_and_spread(lanes, n, L)
     roundoff = size * splat(lanes, n * _eps(L))
     for j in range(n):
         store(p, j * W, load(lanes, L, j * W))
-    if rule == _SATURATE:
-        tau = larger(larger(spread * splat(lanes, first), size * splat(lanes, _eps(L))), splat(lanes, tiny))
+    if rule.code == _SATURATE:
+        tau = maximum(maximum(spread * splat(lanes, rule.parameter), size * splat(lanes, _eps(L))), splat(lanes, tiny))
         return tau, tau * splat(lanes, _REACH)
-    if rule == _TAYLOR:
-        floor = larger(splat(lanes, second) if second >= 0 else roundoff, splat(lanes, first * tiny))
+    if rule.code == _TAYLOR:
+        least = splat(lanes, rule.epsilon) if rule.epsilon >= 0 else roundoff
+        floor = maximum(least, splat(lanes, rule.parameter * tiny))
         shifted = lowest < -roundoff
         for j in range(n):
             x = load(lanes, L, j * W)
-            store(p, j * W, larger(select(shifted, (x - lowest) + floor, x), floor))
+            store(p, j * W, maximum(select(shifted, (x - lowest) + floor, x), floor))
         return one, one
-    if rule == _LORENTZIAN:
-        return larger(spread * splat(lanes, first), splat(lanes, tiny)), one
-    if rule == _CLIP:
-        return splat(lanes, max(1.0 / first, tiny)), one
-    if rule == _MASK:
-        return (spread * splat(lanes, first) if first >= 0 else roundoff), one
+    if rule.code == _LORENTZIAN:
+        return maximum(spread * splat(lanes, rule.parameter), splat(lanes, tiny)), one
+    if rule.code == _CLIP:
+        return splat(lanes, max(1.0 / rule.parameter, tiny)), one
+    if rule.code == _MASK:
+        return (spread * splat(lanes, rule.parameter) if rule.parameter >= 0 else roundoff), one
     return one, one
 
 
 @inline
 def weigh(
-    lanes: Any, rule: int, first: float, L: Any, n: int, above: Any, below: Any, sizes: Any, slopes: Any, low: Any,
+    lanes: Any, rule: Rule, L: Any, n: int, above: Any, below: Any, sizes: Any, slopes: Any, low: Any,
     high: Any, gap: Any, scale: Any, reach: Any, size: Any, spread: Any, exact: Any, removed: Any,
 ) -> Any:  # fmt: skip
-    """½ (x_ij − x_ji) times |R| for pairs of eigenvalues that were made ready, low ≤ high, and ``gap`` apart before.
+    """½ (x_ij − x_ji) times |R| for pairs of prepared eigenvalues, low ≤ high, that were ``gap`` apart.
 
     Args:
         above, below: x_ij and x_ji.
         sizes: the sum of the largest entries of the two columns. Half a difference that is no more than their round-off
             counts as zero; see ``gradients.rule.skew_part``.
         slopes: |gλ_i| + |gλ_j|.
-        scale, reach, size, spread: from :func:`make_ready` and :func:`measures`.
+        scale, reach, size, spread: from :func:`prepare` and :func:`size_and_spread`.
         exact, removed: squared norms of the exact gradient and of what was removed, so far.
 
     Returns:
@@ -117,14 +130,14 @@ def weigh(
     t = splat(lanes, 0.5) * (above - below)
     noise = absolute(t) <= sizes * splat(lanes, math.sqrt(n) * _eps(L))  # false for NaN, which stays
     t = select(noise, zero, t)
-    if rule == _SATURATE and not any_lane(gap < reach):
+    if rule.code == _SATURATE and not any_lane(gap < reach):
         t = t / gap
         exact = fma(t * spread, t * spread, exact)
     else:
         status = _incomplete(lanes, L, n, gap, size, t, above + below, slopes, sizes)
-        R = _magnitude(lanes, rule, first, low, high, scale)
-        inverse = splat(lanes, 1.0) / larger(gap, size * splat(lanes, _eps(L)))
-        whole, part = t * (spread * inverse), t * (spread * larger(inverse - R, zero))
+        R = _magnitude(lanes, rule, low, high, scale)
+        inverse = splat(lanes, 1.0) / maximum(gap, size * splat(lanes, _eps(L)))
+        whole, part = t * (spread * inverse), t * (spread * maximum(inverse - R, zero))
         t, exact, removed = t * R, fma(whole, whole, exact), fma(part, part, removed)
     return t, exact, removed, status
 
@@ -150,21 +163,21 @@ def _incomplete(
 
 
 @device_function
-def _magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: Any) -> Any:
-    """|R| for pairs of eigenvalues that were made ready, low ≤ high."""
+def _magnitude(lanes: Any, rule: Rule, low: Any, high: Any, scale: Any) -> Any:
+    """|R| for pairs of prepared eigenvalues, low ≤ high."""
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
-    if rule == _TAYLOR:
-        return _geometric_sum(lanes, low / high, int(first)) / high
+    if rule.code == _TAYLOR:
+        return _geometric_sum(lanes, low / high, int(rule.parameter)) / high
     gap = high - low
-    if rule == _SATURATE:
+    if rule.code == _SATURATE:
         apart = gap > zero
         return select(apart, _saturating(lanes, gap / scale) / select(apart, gap, one), one / scale)
-    if rule == _CLIP:
-        return one / larger(gap, scale)
-    if rule == _LORENTZIAN:
+    if rule.code == _CLIP:
+        return one / maximum(gap, scale)
+    if rule.code == _LORENTZIAN:
         x = gap / scale
         return x / (x * x + one) / scale
-    if rule == _MASK:
+    if rule.code == _MASK:
         apart = gap > scale
         return select(apart, one / select(apart, gap, one), zero)
     return one / gap
