@@ -20,7 +20,7 @@ import numpy as np
 
 from ..runtime.compile import device_function, inline, kernel
 from ..runtime.work import DONE, add_status, next_chunk
-from ..simd.arrays import decomposition_at
+from ..simd.arrays import decomposition_at, zeros
 from ..simd.blocks import add_outer, store_block, zero_block
 from ..simd.denormals import restore_denormals, suspend_denormals
 from ..simd.memory import aligned, load, store
@@ -59,9 +59,9 @@ def _divide_and_conquer(
     order, factors = np.empty(together * n, np.int64), np.empty((together, 2))
     w, p = aligned(lanes, PANEL * stride + 4), aligned(lanes, stride)
     rows, sums = aligned(lanes, max(stride, 2 * PANEL) * W), aligned(lanes, max(W, 2 * PANEL))
-    ramp, tile = aligned(lanes, 6 * W), aligned(lanes, W * W)
-    ramp[:] = 0
-    ramp[2 * W : 3 * W] = 1
+    ramp, tile = zeros(lanes, 5 * W), aligned(lanes, W * W)
+    for i in range(2 * W, 3 * W):  # not a slice, for which numba compiles a function of its own
+        ramp[i] = 1
     ramp[4 * W] = 1
     leaves = aligned(double, (2 + _LEAF + 3 * KEPT_SWEEPS) * _LEAF * D)
     work, column, lists = np.empty((7, n + 2 * D)), aligned(double, n * D), np.empty((4, n + W), np.int64)
@@ -342,7 +342,8 @@ def _write(
         for i in range(0, n, W):
             transpose(lanes, vectors, panel + i * P, P, V, offsets[c:], i, n - i, n - c)
     if not back > 0:
-        V[matrix * n * n : (matrix + 1) * n * n] = np.nan
+        for i in range(matrix * n * n, (matrix + 1) * n * n):
+            V[i] = np.nan
 
 
 @kernel

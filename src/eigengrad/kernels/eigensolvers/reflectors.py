@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..runtime.compile import device_function
 from ..simd.blocks import add_outer, zero_block
 from ..simd.memory import broadcast, load, store
@@ -66,7 +68,7 @@ def reflect(lanes: Any, n: int, stride: int, reflectors: Any, tau: Any, cross: A
                     sums[0] + (even[0] + odd[0]), sums[1] + (even[1] + odd[1]),
                     sums[2] + (even[2] + odd[2]), sums[3] + (even[3] + odd[3]),
                 )  # fmt: skip
-        factors = _factors(lanes, tau, cross, 1, sums)
+        factors = _factors(lanes, tau, cross, int(np.int64(1)), sums)  # a literal is a type of its own
         for i in range(1, n):
             _change(lanes, reflectors, stride + i, stride, panels, panel + i * P, factors)
 
