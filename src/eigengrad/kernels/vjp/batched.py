@@ -24,7 +24,7 @@ from ..simd.interleave import deinterleave, interleave
 from ..simd.memory import aligned, load, store
 from ..simd.vectors import absolute, lanes_of, maximum, splat, sqrt, width
 from .codes import FUNCTIONS
-from .rules import Rule, much_removed, prepare, size_and_spread, tiny, weigh
+from .rules import Rule, eps_of, much_removed, prepare, size_and_spread, tiny, weigh
 
 __all__ = ["function_vjp_batched", "rule_vjp_batched"]
 
@@ -47,7 +47,7 @@ def _rule(
         aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, n * W),
     )  # fmt: skip
     offsets = np.empty(W, np.int64)
-    zero = splat(lanes, 0.0)
+    zero, eps = splat(lanes, 0.0), eps_of(L)
     down, across = (n, 1) if by_rows else (1, n)
     status = 0
     for begin in range(first, last, W):
@@ -65,15 +65,15 @@ def _rule(
         _column_sizes(lanes, n, g, down, across, sizes)
         exact, removed = zero, zero
         for i in range(n):
-            low = load(lanes, values, i * W)
-            store(x, (i * n + i) * W, load(lanes, slopes, i * W))
+            low, ready_low, own_size = load(lanes, values, i * W), load(lanes, p, i * W), load(lanes, sizes, i * W)
+            slope = load(lanes, slopes, i * W)
+            store(x, (i * n + i) * W, slope)
             for j in range(i + 1, n):
                 gap = load(lanes, values, j * W) - low
                 t, exact, removed, found = weigh(
-                    lanes, rule, L, n, load(lanes, x, (i * n + j) * W), load(lanes, x, (j * n + i) * W),
-                    load(lanes, sizes, i * W) + load(lanes, sizes, j * W),
-                    absolute(load(lanes, slopes, i * W)) + absolute(load(lanes, slopes, j * W)),
-                    load(lanes, p, i * W), load(lanes, p, j * W), gap, scale, reach, size, spread, exact, removed,
+                    lanes, rule, eps, n, load(lanes, x, (i * n + j) * W), load(lanes, x, (j * n + i) * W),
+                    own_size + load(lanes, sizes, j * W), absolute(slope) + absolute(load(lanes, slopes, j * W)),
+                    ready_low, load(lanes, p, j * W), gap, scale, reach, size, spread, exact, removed,
                 )  # fmt: skip
                 status |= found
                 store(x, (i * n + j) * W, t)

@@ -20,7 +20,7 @@ from ..simd.memory import load, store
 from ..simd.vectors import absolute, any_lane, fma, maximum, select, splat, width
 from .codes import INCOMPLETE, REMOVED, RULES, TINY
 
-__all__ = ["Rule", "much_removed", "prepare", "size_and_spread", "tiny", "weigh"]
+__all__ = ["Rule", "eps_of", "much_removed", "prepare", "size_and_spread", "tiny", "weigh"]
 
 _TAYLOR, _CLIP, _LORENTZIAN, _MASK, _SATURATE = (
     RULES[name] for name in ("taylor", "clip", "lorentzian", "mask", "saturate")
@@ -51,20 +51,20 @@ def size_and_spread(lanes: Any, n: int, L: Any) -> Any:
     size = maximum(absolute(lowest), absolute(highest))
     size = select(size > zero, size, one)
     difference = highest - lowest
-    return size, select(difference > size * splat(lanes, n * _eps(L)), difference, size)
+    return size, select(difference > size * splat(lanes, n * eps_of(L)), difference, size)
 
 
 @device_function
 def tiny(lanes: Any, n: int, L: Any) -> int:
     """TINY if all eigenvalues of some matrix, n vectors, ascending, are below the limit of ``gradients.lift``."""
-    W = width(lanes)
     limit = splat(lanes, _SMALL if L.itemsize == 4 else _SMALL_DOUBLE)
-    size = maximum(absolute(load(lanes, L, 0)), absolute(load(lanes, L, (n - 1) * W)))
+    size = maximum(absolute(load(lanes, L, 0)), absolute(load(lanes, L, (n - 1) * width(lanes))))
     return TINY if any_lane(size < limit) else 0
 
 
 @device_function
-def _eps(L: Any) -> float:
+def eps_of(L: Any) -> float:
+    """The distance from 1 to the next number of the type of an array."""
     return 2.0**-23 if L.itemsize == 4 else 2.0**-52
 
 
@@ -80,16 +80,16 @@ def prepare(lanes: Any, rule: Rule, n: int, L: Any, p: Any) -> Any:
         (scale, reach): what gaps are measured against (τ for Saturate, the gap that counts as a tie for Mask), and for
         Saturate the gap from which on 1/gap is exact.
     """
-    W = width(lanes)
-    one = splat(lanes, 1.0)
+    W, one = width(lanes), splat(lanes, 1.0)
     tiny = 2.0**-126 if L.itemsize == 4 else 2.0**-1022  # below which reciprocals overflow
     lowest = load(lanes, L, 0)
     size, spread = size_and_spread(lanes, n, L)
-    roundoff = size * splat(lanes, n * _eps(L))
+    roundoff = size * splat(lanes, n * eps_of(L))
     for j in range(n):
         store(p, j * W, load(lanes, L, j * W))
     if rule.code == _SATURATE:
-        tau = maximum(maximum(spread * splat(lanes, rule.parameter), size * splat(lanes, _eps(L))), splat(lanes, tiny))
+        least = maximum(size * splat(lanes, eps_of(L)), splat(lanes, tiny))
+        tau = maximum(spread * splat(lanes, rule.parameter), least)
         return tau, tau * splat(lanes, _REACH)
     if rule.code == _TAYLOR:
         least = splat(lanes, rule.epsilon) if rule.epsilon >= 0 else roundoff
@@ -110,12 +110,15 @@ def prepare(lanes: Any, rule: Rule, n: int, L: Any, p: Any) -> Any:
 
 @inline
 def weigh(
-    lanes: Any, rule: Rule, L: Any, n: int, above: Any, below: Any, sizes: Any, slopes: Any, low: Any,
-    high: Any, gap: Any, scale: Any, reach: Any, size: Any, spread: Any, exact: Any, removed: Any,
+    lanes: Any, rule: Rule, eps: float, n: int, above: Any, below: Any, sizes: Any, slopes: Any, low: Any, high: Any,
+    gap: Any, scale: Any, reach: Any, size: Any, spread: Any, exact: Any, removed: Any,
 ) -> Any:  # fmt: skip
     """½ (x_ij − x_ji) times |R| for pairs of prepared eigenvalues, low ≤ high, that were ``gap`` apart.
 
+    No argument is an array: numba would count references to it for each pair.
+
     Args:
+        eps: of the numbers' type, from :func:`eps_of`.
         above, below: x_ij and x_ji.
         sizes: the sum of the largest entries of the two columns. Half a difference that is no more than their round-off
             counts as zero; see ``gradients.rule.skew_part``.
@@ -126,40 +129,43 @@ def weigh(
     Returns:
         It, the squared norms with this pair included, and INCOMPLETE or 0.
     """
-    zero, status = splat(lanes, 0.0), 0
-    t = splat(lanes, 0.5) * (above - below)
-    noise = absolute(t) <= sizes * splat(lanes, math.sqrt(n) * _eps(L))  # false for NaN, which stays
-    t = select(noise, zero, t)
+    status, t = 0, splat(lanes, 0.5) * (above - below)
+    noise = absolute(t) <= sizes * splat(lanes, math.sqrt(n) * eps)  # false for NaN, which stays
+    t = select(noise, splat(lanes, 0.0), t)
     if rule.code == _SATURATE and not any_lane(gap < reach):
         t = t / gap
         exact = fma(t * spread, t * spread, exact)
     else:
-        status = _incomplete(lanes, L, n, gap, size, t, above + below, slopes, sizes)
-        R = _magnitude(lanes, rule, low, high, scale)
-        inverse = splat(lanes, 1.0) / maximum(gap, size * splat(lanes, _eps(L)))
-        whole, part = t * (spread * inverse), t * (spread * maximum(inverse - R, zero))
-        t, exact, removed = t * R, fma(whole, whole, exact), fma(part, part, removed)
+        t, exact, removed, status = _weigh_close(
+            lanes, rule, eps, n, t, above + below, sizes, slopes, low, high, gap, scale, size, spread, exact, removed
+        )
     return t, exact, removed, status
+
+
+@device_function
+def _weigh_close(
+    lanes: Any, rule: Rule, eps: float, n: int, t: Any, total: Any, sizes: Any, slopes: Any, low: Any, high: Any,
+    gap: Any, scale: Any, size: Any, spread: Any, exact: Any, removed: Any,
+) -> Any:  # fmt: skip
+    """:func:`weigh` for pairs that a rule changes; ``total`` is x_ij + x_ji.
+
+    INCOMPLETE is for equal eigenvalues that enter a loss together with their vectors; the reason is in
+    ``gradients.observation.is_incomplete``.
+    """
+    zero = splat(lanes, 0.0)
+    tied = (gap <= size * splat(lanes, 16 * n * eps)) & (absolute(t) <= zero)
+    together = absolute(total) > sizes * splat(lanes, TOGETHER)
+    status = INCOMPLETE if any_lane(tied & together & (slopes > zero)) else 0
+    R = _magnitude(lanes, rule, low, high, scale)
+    inverse = splat(lanes, 1.0) / maximum(gap, size * splat(lanes, eps))
+    whole, part = t * (spread * inverse), t * (spread * maximum(inverse - R, zero))
+    return t * R, fma(whole, whole, exact), fma(part, part, removed), status
 
 
 @device_function
 def much_removed(lanes: Any, exact: Any, removed: Any) -> int:
     """REMOVED if more than half of a norm was removed, from the squares of both, else 0."""
     return REMOVED if any_lane(removed > exact * splat(lanes, 0.25)) else 0
-
-
-@device_function
-def _incomplete(
-    lanes: Any, L: Any, n: int, gap: Any, size: Any, difference: Any, total: Any, slopes: Any, sizes: Any
-) -> int:
-    """INCOMPLETE if equal eigenvalues and their vectors enter a loss together, else 0.
-
-    The reason is in ``gradients.observation.is_incomplete``. ``difference`` is ½ (x_ij − x_ji), ``total`` x_ij + x_ji.
-    """
-    zero = splat(lanes, 0.0)
-    tied = (gap <= size * splat(lanes, 16 * n * _eps(L))) & (absolute(difference) <= zero)
-    together = absolute(total) > sizes * splat(lanes, TOGETHER)
-    return INCOMPLETE if any_lane(tied & together & (slopes > zero)) else 0
 
 
 @device_function

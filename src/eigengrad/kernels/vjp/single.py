@@ -23,7 +23,7 @@ from ..simd.memory import aligned, broadcast, load, load_n, store, store_n
 from ..simd.vectors import absolute, lanes_of, maximum, reduce_sum, splat, width
 from .codes import FUNCTIONS
 from .matrix_roots import root_vjp, symmetrise
-from .rules import Rule, much_removed, prepare, size_and_spread, tiny, weigh
+from .rules import Rule, eps_of, much_removed, prepare, size_and_spread, tiny, weigh
 
 __all__ = ["fill_bracket", "function_vjp_single", "rule_vjp_single"]
 
@@ -40,7 +40,7 @@ def _bracket(
     Vectors are along the rows; the lower triangle mirrors the upper. ``workspace`` is from :func:`_bracket_scratch`.
     """
     W = width(lanes)
-    zero = splat(lanes, 0.0)
+    zero, eps = splat(lanes, 0.0), eps_of(L)
     row = n + W
     values, ready, rows = workspace[: n * W], workspace[n * W :], workspace[2 * n * W :]
     plain, p, column, sizes, slopes = rows[:row], rows[row:], rows[2 * row :], rows[3 * row :], rows[4 * row :]
@@ -59,6 +59,7 @@ def _bracket(
         for j in range(i + 1, n):
             column[j] = X[base + j * stride + i]
         low, ready_low = broadcast(lanes, plain, i), broadcast(lanes, p, i)
+        own_size, slope = broadcast(lanes, sizes, i), absolute(broadcast(lanes, slopes, i))
         for j in range(i + 1, n, W):
             rest = n - j
             if rest >= W:
@@ -67,9 +68,9 @@ def _bracket(
                 above, below = load_n(lanes, X, here + j, rest), load_n(lanes, column, j, rest)
             gap = load(lanes, plain, j) - low
             t, exact, removed, found = weigh(
-                lanes, rule, L, n, above, below, broadcast(lanes, sizes, i) + load(lanes, sizes, j),
-                absolute(broadcast(lanes, slopes, i)) + absolute(load(lanes, slopes, j)), ready_low, load(lanes, p, j),
-                gap, scale, reach, size, spread, exact, removed,
+                lanes, rule, eps, n, above, below, own_size + load(lanes, sizes, j),
+                slope + absolute(load(lanes, slopes, j)), ready_low, load(lanes, p, j), gap, scale, reach, size, spread,
+                exact, removed,
             )  # fmt: skip
             status |= found
             if rest >= W:
