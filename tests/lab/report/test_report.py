@@ -39,7 +39,7 @@ def outcome(folder, experiment="table4", scale="small"):
         "15 trials of 350 epochs.",
         (TABLE,),
         (Figure(draw(folder, "curves"), "Curves of <everything>."),),
-        (Finding("A claim of the paper", "confirmed", "3 of 3."), Finding("Another", "open", "Too few runs.")),
+        (Finding("A claim of the paper", "confirmed", "3 of 3."), Finding("Another", "undecided", "Too few runs.", "needs 12 more pairs")),
         ("Something to know.",),
         12.5,
     )
@@ -91,7 +91,7 @@ def test_a_row_of_the_wrong_length_is_refused():
 
 
 def test_a_verdict_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="'maybe'; expected one of confirmed, not confirmed, open"):
+    with pytest.raises(ValueError, match="'maybe'; expected one of confirmed, refuted, equivalent, undecided"):
         Finding("c", "maybe", "e")
 
 
@@ -100,7 +100,7 @@ def test_an_outcome_is_read_as_it_was_written(tmp_path):
     readme = written.write(tmp_path)
     assert Outcome.load(tmp_path) == written
     text = readme.read_text()
-    for part in ("15 trials of 350 epochs", "61.25", "**confirmed**: A claim", "(curves.png)", "Something to know"):
+    for part in ("15 trials of 350 epochs", "61.25", "**confirmed**. A claim", "(curves.png)", "Something to know"):
         assert part in text
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "README.md",

@@ -6,12 +6,13 @@ and few epochs, sized for two cores. ``smoke`` is the digits that come with scik
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ..training import Config
 from .experiment import check_scale
 
-__all__ = ["PROTOCOLS", "Preset", "preset"]
+__all__ = ["PROTOCOLS", "Preset", "claimed_steps", "preset"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Preset:
     def seconds(self) -> float:
         """Estimated seconds of one run on one core."""
         return self.train_images * self.base.epochs * self.cost
+
+    @property
+    def steps(self) -> int:
+        """Training steps of one run."""
+        return math.ceil(self.train_images / self.base.batch_size) * self.base.epochs
 
     def conditions(self, trials: int | None = None) -> dict[str, str]:
         """The conditions that are printed next to every number."""
@@ -174,6 +180,11 @@ PROTOCOLS: dict[str, dict[str, Preset]] = {
         "paper": Preset(_IMAGENET, (), 1, 1_281_167, 6e-2, "AlexNet (covariance of 256 channels)"),
     },
 }
+
+
+def claimed_steps(protocol: str) -> int:
+    """The length of the paper's own runs: what its claims about failures are about."""
+    return PROTOCOLS[protocol]["paper"].steps
 
 
 def preset(protocol: str, scale: str, *, trials: int | None = None) -> Preset:

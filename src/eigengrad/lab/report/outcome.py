@@ -16,8 +16,10 @@ from .tables import Table, conditions_text, require_file_name
 
 __all__ = ["VERDICTS", "Figure", "Finding", "Outcome", "machine"]
 
-#: What can be said of a claim. "open" is for what a reduced scale cannot decide.
-VERDICTS = ("confirmed", "not confirmed", "open")
+#: What can be said of a claim. "equivalent" is a difference that has been shown to be too small to matter, "undecided"
+#: what these runs cannot decide.
+CONFIRMED, REFUTED, EQUIVALENT, UNDECIDED = "confirmed", "refuted", "equivalent", "undecided"
+VERDICTS = (CONFIRMED, REFUTED, EQUIVALENT, UNDECIDED)
 
 #: Bytes of an outcome.json; the largest of ours has 11 kB.
 _LARGEST = 16 << 20
@@ -25,15 +27,34 @@ _LARGEST = 16 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim of the paper, and what our numbers say about it."""
+    """One claim of the paper, and what our numbers say about it.
+
+    Args:
+        claim: in words.
+        verdict: one of :data:`VERDICTS`.
+        evidence: the numbers behind it, as sentences.
+        detail: of the verdict, such as "needs 12 more pairs" or "within 0.2 points".
+        effect: the size of what was found, with its interval.
+        runs: how many runs, pairs or matrices it rests on.
+    """
 
     claim: str
     verdict: str
     evidence: str
+    detail: str = ""
+    effect: str = ""
+    runs: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise ValueError(f"verdict: got {self.verdict!r}; expected one of {', '.join(VERDICTS)}")
+
+    @property
+    def label(self) -> str:
+        """The verdict with its detail, as ``undecided: needs 12 more pairs``."""
+        if not self.detail:
+            return self.verdict
+        return f"{self.verdict} {self.detail}" if self.verdict == EQUIVALENT else f"{self.verdict}: {self.detail}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +123,7 @@ class Outcome:
         parts += [table.markdown() for table in self.tables]
         parts += [f"![{self.title}]({figure.name}.png)\n\n{figure.caption}\n" for figure in self.figures]
         if self.findings:
-            lines = [f"- **{f.verdict}**: {f.claim}. {f.evidence}" for f in self.findings]
+            lines = [f"- **{f.label}**. {f.claim}. {f.evidence}" for f in self.findings]
             parts.append("\n".join(["### What it confirms", "", *lines]) + "\n")
         if self.notes:
             parts.append("\n".join(["### To know", "", *(f"- {note}" for note in self.notes)]) + "\n")
