@@ -279,13 +279,6 @@ def test_dry_runs_print_the_plan_and_the_time_and_write_nothing(call, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_power_iteration_takes_the_iterations_of_the_paper_unless_said(call):
-    for arguments, degree in (((), 19), (("--degree", "9"), 9)):
-        text = call("train", "--gradient", "power_iteration", *arguments, "--dry-run")[1]
-        assert re.search(rf"^ +degree +{degree}$", text, re.MULTILINE)
-    assert re.search(r"^ +degree +9$", call("train", "--dry-run")[1], re.MULTILINE)
-
-
 def test_the_time_of_runs_that_experiments_share_counts_once(call):
     def total(*names):
         text = call("reproduce", *names, "--scale", "small", "--jobs", "1", "--dry-run")[1]

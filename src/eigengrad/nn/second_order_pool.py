@@ -15,15 +15,16 @@ from torch import Tensor, nn
 from .._inputs import REAL, add_to_diagonal, full_precision, widen
 from .._transforms import is_fixed
 from ..arguments import require_integer, require_non_negative, require_number
+from ..eigh import eigh
 from ..errors import unknown_choice
-from ..gradients import Clip, GradientRule, resolve
+from ..gradients import Clip, GradientRule, PowerIteration, resolve
 from ..matmul import precise_matmul
 from ..matrix_functions import newton_schulz_sqrt
 from ..matrix_functions.divided_differences import ScalarFunction
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.log import Log
 from ..matrix_functions.power import Power
-from ..matrix_functions.spectral import apply
+from ..matrix_functions.spectral import apply, into_domain
 from ..matrix_functions.sqrt import Sqrt
 from ..solvers import require_finite
 from .covariance import second_moment
@@ -50,6 +51,8 @@ class PoolingMethod:
         power: α. With 1 there is nothing to decompose.
         eps: added to the diagonal of the moment; eigenvalues that round-off puts below it count as eps.
         gradient: "exact", by divided differences; or a rule, to differentiate through :func:`eigengrad.eigh`.
+            :class:`~eigengrad.PowerIteration` (SVD-PI) stops at ``eps``, and S is of the eigenvectors it keeps; with
+            ``stop=False`` of all of them.
         normalize: ``None``; "frobenius" divides the matrix by its Frobenius norm √Σλ^2α (the paper's form); "l2"
             divides the output of each sample by its length; "signed_sqrt" takes sign(y)√|y| of its entries first.
         steps: of Newton–Schulz.
@@ -83,7 +86,7 @@ class PoolingMethod:
 METHODS: dict[str, PoolingMethod] = {
     "exact": PoolingMethod(),
     "svd_taylor": PoolingMethod(gradient="taylor"),
-    "svd_pi": PoolingMethod(gradient="power_iteration"),
+    "svd_pi": PoolingMethod(gradient=PowerIteration(steps=10, inclusive=True)),
     "mpn_cov": PoolingMethod(gradient=Clip(100.0)),
     "isqrt_cov": PoolingMethod(function="newton_schulz", eps=0.0),
     "g2denet": PoolingMethod(moment="gaussian"),
@@ -302,7 +305,17 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
         require_finite(_NAME, moment, None)
         return add_to_diagonal(moment, eps) if eps else moment
     f = Log() if method.function == "log" else _power(method.power)
+    rule = resolve(method.gradient)
+    if isinstance(rule, PowerIteration):
+        return _truncated(moment, f, eps, rule.for_covariance(eps))
     return apply(_NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None)
+
+
+def _truncated(moment: Tensor, f: ScalarFunction, eps: float, rule: PowerIteration) -> Tensor:
+    """Ṽ f(λ) Ṽᵀ of the eigenvectors that SVD-PI keeps, as Algorithm 1 computes its S."""
+    L, V = eigh(add_to_diagonal(moment, eps) if eps else moment, gradient=rule)
+    V = rule.truncate(L, V)
+    return precise_matmul(V * f.value(into_domain(_NAME, f, L, eps)).unsqueeze(-2), V.mH)
 
 
 def _power(exponent: float) -> ScalarFunction:

@@ -45,7 +45,8 @@ def whitening_matrix(
         whitening: "zca", "pca" or "cholesky".
         gradient: for ZCA "exact" (divided differences, the default), or a rule or its name to differentiate through
             :func:`eigengrad.eigh`: "taylor", "clip", … are the paper's SVD-Taylor, SVD-Clip; "power_iteration" is
-            SVD-PI, which also drops what its stopping conditions drop; "svd" is plain ``torch.linalg.eigh``; "pi" is
+            SVD-PI: its stopping conditions, with this ``eps``, truncate S as well (the paper's Algorithm 1), and
+            ``PowerIteration(stop=False)`` keeps all eigenvectors; "svd" is plain ``torch.linalg.eigh``; "pi" is
             power iteration in both passes. For PCA a rule, "saturate" by default. Cholesky has its own and takes none.
 
     Returns:
@@ -84,10 +85,11 @@ def _by_eigenvectors(covariance: Tensor, eps: float, whitening: str, gradient: s
         L, V = power_iteration(M, covariance.shape[-1])
     else:
         rule = Exact() if gradient == _SVD else resolve(gradient)
+        if isinstance(rule, PowerIteration):
+            rule = rule.for_covariance(eps)
         L, V = eigh(M, gradient=rule)
         if isinstance(rule, PowerIteration):
-            kept = rule.kept(L.detach(), V.detach())
-            V = V * kept.unsqueeze(-2)
+            V = rule.truncate(L, V)
         L, V = L.flip(-1), V.flip(-1)
     into_domain("whitening_matrix", InvSqrt(), L.detach().amin(-1, keepdim=True) if L.numel() else L, eps)
     scaled = V.mH * L.clamp(min=eps).rsqrt().unsqueeze(-1)

@@ -141,7 +141,7 @@ def test_the_norm_under_test_follows_the_first_convolution_and_is_nowhere_else(n
 def test_normalisation_by_name(gradient):
     layer = normalisation("dbn", group_size=8, gradient=gradient, degree=5, eps=0.02)(32)
     assert (layer.num_features, layer.group_size, layer.eps) == (32, 8, 0.02)
-    rules = {"taylor": Taylor(degree=5, eps=0.02), "power_iteration": PowerIteration(steps=5)}
+    rules = {"taylor": Taylor(degree=5, eps=0.02), "power_iteration": PowerIteration(steps=6, eps=0.02, inclusive=True)}
     assert layer.gradient == rules.get(gradient, gradient)
 
 

@@ -52,7 +52,9 @@ def train(
     gradient: Annotated[
         str | None, option("exact, taylor, clip, power_iteration (SVD-PI), svd (plain), pi.", _NORM)
     ] = None,
-    degree: Annotated[int | None, option("K of taylor, 9; or the iterations of power_iteration, 19.", _NORM)] = None,
+    degree: Annotated[
+        int | None, option("K of taylor; power_iteration takes K + 1 iterations. Paper: 9.", _NORM)
+    ] = None,
     eps: Annotated[float | None, option("ε, added to the covariance.", _NORM)] = None,
     epochs: Annotated[int | None, option("Passes over the data.", SCHEDULE)] = None,
     batch_size: Annotated[int | None, option("Images a step, of all processes together.", SCHEDULE)] = None,
@@ -97,7 +99,6 @@ def train(
 
 def _config(given: dict[str, Any]) -> Config:
     """The protocol for the data, with the given options in place of its own."""
-    from ...gradients import PowerIteration
     from ..data import MANY, digest
     from ..experiments.presets import PROTOCOLS
     from ..experiments.trained import located
@@ -108,8 +109,6 @@ def _config(given: dict[str, Any]) -> Config:
     protocol = protocols.get(given["data"])
     base = Config() if protocol is None else PROTOCOLS[protocol]["paper"].base
     fields = {name: value for name, value in given.items() if value is not None}
-    if given["gradient"] == "power_iteration":
-        fields.setdefault("degree", PowerIteration().steps)
     if "data_root" in fields:
         fields["data_root"] = root = located(fields["data_root"], given["data"])
         if given["data"] in MANY and root.exists():

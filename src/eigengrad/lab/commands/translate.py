@@ -51,7 +51,7 @@ def train(
         option("svd (Taylor; the default), exact (ours), clip, pi (power iteration), gd (learned).", _WCT),
     ] = None,
     group_size: Annotated[int | None, option("Channels decorrelated together. Paper: 32.", _WCT)] = None,
-    degree: Annotated[int | None, option("K of svd. Paper: 9.", _WCT)] = None,
+    degree: Annotated[int | None, option("K of svd; pi takes K + 1 iterations. Paper: 9.", _WCT)] = None,
     eps: Annotated[float | None, option("ε, added to the covariances. Paper: 0.01.", _WCT)] = None,
     width: Annotated[
         int | None, option("Channels of the first layer; the features have 4 times as many. Paper: 64.", NETWORK)

@@ -25,7 +25,6 @@ __all__ = ["Fig7"]
 SIZES = (4, 8, 16, 32, 64)
 COMPARED = ("pi", "power_iteration", "svd", "clip", "taylor", "exact", "iternorm", "batchnorm")
 NETWORKS = ("power_iteration", "taylor", "exact", "batchnorm")
-STEPS = 9  # "the Power Iteration number and the Taylor expansion degree are set to the same value 9"
 
 
 @dataclass(frozen=True)
@@ -166,11 +165,9 @@ def _placed(what: Any, device: str) -> Any:
 
 
 def _norm(key: str, d: int) -> Normalisation:
-    fields = {**WHITENING[key].fields}
-    if key == "power_iteration":
-        fields["degree"] = STEPS
+    fields = WHITENING[key].fields
     return normalisation(
-        fields["norm"], group_size=d, gradient=fields.get("gradient", "exact"), degree=fields.get("degree", STEPS)
+        fields["norm"], group_size=d, gradient=fields.get("gradient", "exact"), degree=fields.get("degree", 9)
     )
 
 

@@ -33,13 +33,13 @@ def _whitening(label: str, gradient: str, colour: str, **more: Any) -> Method:
     return Method(label, {"norm": "dbn", "gradient": gradient, **more}, colour, ours)
 
 
-#: Normalisations of the first layer. SVD-PI takes 19 power iterations, as in the work that proposed it.
+#: Normalisations of the first layer. SVD-PI takes as many power iterations, K + 1, as Taylor has terms.
 #: Batch norm has no group size: it names one so that a grid has one column for it.
 WHITENING: dict[str, Method] = {
     "svd": _whitening("SVD", "svd", figures.GREY),
     "pi": _whitening("PI", "pi", figures.PINK),
     "clip": _whitening("SVD-Clip", "clip", figures.BLUE),
-    "power_iteration": _whitening("SVD-PI", "power_iteration", figures.ORANGE, degree=19),
+    "power_iteration": _whitening("SVD-PI", "power_iteration", figures.ORANGE, degree=9),
     "taylor": _whitening("SVD-Taylor", "taylor", figures.RED, degree=9),
     "exact": _whitening("Exact (ours)", "exact", figures.GREEN, ours=True),
     "iternorm": Method("IterNorm", {"norm": "iternorm"}, figures.TEAL, ours=True),

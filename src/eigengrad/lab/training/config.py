@@ -46,7 +46,7 @@ class Config(Settings):
         norm: the normalisation under test: "dbn", "iternorm", "batchnorm" or "none".
         group_size: d, the channels that are decorrelated together.
         gradient: how the whitening is differentiated: "exact", "taylor", "clip", "power_iteration", "svd", "pi".
-        degree: K of the Taylor expansion, or the number of power iterations.
+        degree: K of the Taylor expansion; SVD-PI takes K + 1 power iterations.
         eps: ε, added to the covariance.
         pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d`.
         epochs, batch_size: of the training; with several processes, the batch of all of them together.

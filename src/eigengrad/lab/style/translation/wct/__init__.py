@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .....errors import unknown_choice
-from .....gradients import Clip, PowerIteration, Taylor
+from .....gradients import Clip, Taylor
+from ....models.normalisation import algorithm_1
 from .learned import LearnedTransfer
 from .spectral import SpectralTransfer
 from .transfer import Transfer
@@ -20,7 +21,7 @@ VARIANTS: dict[str, Callable[[int, int, float, int], Transfer]] = {
     "gd": lambda channels, size, eps, degree: LearnedTransfer(channels, size),
     "clip": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient=Clip()),
     "pi": lambda channels, size, eps, degree: SpectralTransfer(
-        channels, size, eps=eps, gradient=PowerIteration(steps=degree + 1)
+        channels, size, eps=eps, gradient=algorithm_1(degree, eps)
     ),
     "svd": lambda channels, size, eps, degree: SpectralTransfer(
         channels, size, eps=eps, gradient=Taylor(degree=degree, eps=eps)

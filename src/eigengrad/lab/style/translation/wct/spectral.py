@@ -23,7 +23,8 @@ class SpectralTransfer(Transfer):
     Σ_s and μ_s are the covariance and mean, over its positions, of the style after a perceptron of this step's own that
     works on each position. With "exact" the matrix functions are differentiated as such; with a rule, the gradient
     goes through the eigenvectors of Σ + εI, as in the paper. :class:`~eigengrad.PowerIteration` is SVD-PI as it was
-    proposed: its deflation is part of the forward pass too, and drops what its stopping conditions drop.
+    proposed: its deflation is part of the forward pass too, and drops what its stopping conditions drop (λ ≤ ε among
+    them) from both matrices.
 
     Args:
         channels, group_size: see :class:`Transfer`.
@@ -35,7 +36,8 @@ class SpectralTransfer(Transfer):
         self, channels: int, group_size: int, *, eps: float = 0.01, gradient: str | GradientRule = "exact"
     ) -> None:
         super().__init__(channels, group_size)
-        self.eps, self.gradient = eps, gradient
+        self.eps = eps
+        self.gradient = gradient.for_covariance(eps) if isinstance(gradient, PowerIteration) else gradient
         self.perceptron = nn.Sequential(
             nn.Conv2d(channels, channels, 1), nn.LeakyReLU(0.01), nn.Conv2d(channels, channels, 1)
         )
@@ -65,7 +67,7 @@ class SpectralTransfer(Transfer):
         identity = torch.eye(content.shape[-1], dtype=content.dtype, device=content.device)
         L, V = eigh(torch.cat([content, style]) + self.eps * identity, gradient=rule)
         if isinstance(rule, PowerIteration):
-            V = V * rule.kept(L.detach(), V.detach()).unsqueeze(-2)
+            V = rule.truncate(L, V)
         L = L.clamp(min=self.eps)
         power = torch.cat([L[: len(content)].rsqrt(), L[len(content) :].sqrt()])
         matrices = precise_matmul(V * power.unsqueeze(-2), V.mT)
