@@ -16,6 +16,7 @@ __all__ = [
     "Jobs",
     "Results",
     "Scale",
+    "Steps",
     "Threads",
     "Trials",
     "context",
@@ -35,6 +36,10 @@ DataRoot = Annotated[
     ),
 ]
 Trials = Annotated[int | None, typer.Option(min=1, help="Seeds for each setting. Default: what the scale says.")]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Steps of each training, for fidelity and survival. Default: what the scale says."),
+]
 GroupSizes = Annotated[
     list[int] | None,
     typer.Option("--group-size", min=1, help="Dimension d; repeat it for several. Default: what the scale says."),
@@ -51,6 +56,7 @@ def context(
     results: Path,
     data_root: Path | None,
     trials: int | None,
+    steps: int | None,
     group_sizes: list[int] | None,
     jobs: int | None,
     threads: int | None,
@@ -71,6 +77,7 @@ def context(
         results=results,
         data_root=data_root,
         trials=trials,
+        steps=steps,
         group_sizes=tuple(group_sizes) if group_sizes else None,
         jobs=jobs,
         threads=threads,

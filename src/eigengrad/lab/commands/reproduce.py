@@ -16,6 +16,7 @@ from .experiment_options import (
     Jobs,
     Results,
     Scale,
+    Steps,
     Threads,
     Trials,
     context,
@@ -40,6 +41,7 @@ def reproduce(
     scale: Scale = "small",
     data_root: DataRoot = None,
     trials: Trials = None,
+    steps: Steps = None,
     group_size: GroupSizes = None,
     jobs: Jobs = None,
     threads: Threads = None,
@@ -70,7 +72,7 @@ def reproduce(
     with explained():
         names = list(EXPERIMENTS) if "all" in experiments else list(dict.fromkeys(experiments))
         chosen = [find(name) for name in names]
-        settings = context(results, data_root, trials, group_size, jobs, threads, backend, address)
+        settings = context(results, data_root, trials, steps, group_size, jobs, threads, backend, address)
         _announce(chosen, scale, settings)
         if not dry_run:
             _run(chosen, scale, settings)
@@ -112,7 +114,7 @@ def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
         for table in outcome.tables[:1]:
             show(table)
         for finding in outcome.findings:
-            say(f"  {finding.verdict}: {finding.claim}. {finding.evidence}")
+            say(f"  {finding.label}. {finding.claim}. {finding.evidence}")
         say(f"  written to {folder}")
         page = build_page(settings.results, list(EXPERIMENTS))
     if len(problems) < len(chosen):

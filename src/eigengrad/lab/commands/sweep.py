@@ -64,7 +64,7 @@ def sweep(
                 f"{experiment} trains nothing, so there is nothing to sweep; use: eigengrad reproduce {experiment}"
             )
             raise typer.Exit(MISUSE)
-        settings = context(results, data_root, trials, group_size, jobs, threads, backend, address)
+        settings = context(results, data_root, trials, None, group_size, jobs, threads, backend, address)
         plan = chosen.plan(scale, settings)
         for step in plan.steps:
             say(step)

@@ -27,6 +27,7 @@ from .table7 import Table7
 from .table8 import Table8
 from .table9 import Table9
 from .table10 import Table10
+from .fidelity import FidelityExperiment
 from .trained import TrainedExperiment
 
 __all__ = ["EXPERIMENTS", "SCALES", "Context", "Experiment", "Plan", "SweptExperiment", "TrainedExperiment", "find"]
@@ -54,6 +55,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table9(),
         Table10(),
         Fig11(),
+        FidelityExperiment(),
     )
 }
 

@@ -29,6 +29,7 @@ class Context:
         results: the folder of all results; an experiment writes to ``results/<experiment>/<scale>``.
         data_root: where the data of a trained experiment is.
         trials: seeds per setting; ``None`` leaves it to the scale.
+        steps: of the trainings that are followed step by step; ``None`` leaves it to the scale.
         group_sizes: sizes d of the whitened groups; ``None`` leaves it to the scale.
         jobs: processes to work with; ``None`` is one a core.
         threads: of each; ``None`` shares the cores among the jobs.
@@ -40,6 +41,7 @@ class Context:
     results: Path
     data_root: Path | None = None
     trials: int | None = None
+    steps: int | None = None
     group_sizes: tuple[int, ...] | None = None
     jobs: int | None = None
     threads: int | None = None

@@ -95,16 +95,22 @@ class Judged:
     verdict: str
     missing: int
 
-    def effect(self, unit: str, digits: int = 2) -> str:
+    def effect(self, unit: str, text: Callable[[float], str] | None = None) -> str:
         """The mean difference with its interval, as ``−0.21 points (−0.40 to −0.02)``."""
         if self.found is None:
             return "–"
-        mean, low, high = (_signed(v, digits) for v in (self.found.mean, self.found.low, self.found.high))
+        mean, low, high = ((text or _signed)(v) for v in (self.found.mean, self.found.low, self.found.high))
         return f"{mean} {unit} ({low} to {high})"
 
 
 def judge(
-    claims: Mapping[str, Sequence[Comparison]], *, margin: float, unit: str = "points", digits: int = 2
+    claims: Mapping[str, Sequence[Comparison]],
+    *,
+    margin: float,
+    unit: str = "points",
+    text: Callable[[float], str] | None = None,
+    margin_text: str | None = None,
+    noun: str = "pairs",
 ) -> list[Finding]:
     """Decide claims that differences are negative, all of them comparisons of one table.
 
@@ -112,11 +118,24 @@ def judge(
         claims: claim → its comparisons. It is confirmed if all of them are, refuted if one is.
         margin: the difference that matters, in ``unit``.
         unit: of the differences, in words.
-        digits: behind the point, in texts.
+        text: a difference in words; a signed number with two digits behind the point if not given.
+        margin_text: the margin in words; the number and the unit if not given.
+        noun: what a pair is called.
     """
+    wording = _Wording(unit, text or _signed, margin_text or f"{margin:g} {unit}", noun)
     everything = [comparison for comparisons in claims.values() for comparison in comparisons]
     judged = iter(judge_table(everything, margin))
-    return [_finding(claim, [next(judged) for _ in comparisons], margin, unit, digits) for claim, comparisons in claims.items()]
+    return [_finding(claim, [next(judged) for _ in comparisons], wording) for claim, comparisons in claims.items()]
+
+
+@dataclass(frozen=True)
+class _Wording:
+    """How differences are written."""
+
+    unit: str
+    text: Callable[[float], str]
+    margin: str
+    noun: str
 
 
 def judge_table(comparisons: Sequence[Comparison], margin: float) -> list[Judged]:
@@ -267,40 +286,42 @@ def within(intervals: Iterable[tuple[float, float]], lowest: float, highest: flo
     return CONFIRMED if all(lowest <= lower and upper <= highest for lower, upper in intervals) else UNDECIDED
 
 
-def _finding(claim: str, judged: Sequence[Judged], margin: float, unit: str, digits: int) -> Finding:
+def _finding(claim: str, judged: Sequence[Judged], wording: _Wording) -> Finding:
     pairs = [j.pairs for j in judged]
-    runs = "no pair" if not pairs or not max(pairs) else f"{_span(pairs)} pairs"
+    runs = "none" if not pairs or not max(pairs) else f"{_span(pairs)} {wording.noun}"
     if not pairs or max(pairs) < 2:
         return Finding(
             claim,
             UNDECIDED,
             "One run a setting shows that the protocol works, and compares nothing.",
             detail="protocol check",
-            runs=runs.replace("1 pairs", "1 pair"),
+            runs="one run a setting" if pairs and max(pairs) else "none",
         )
     verdicts = {j.verdict for j in judged}
+    detail = ""
     if REFUTED in verdicts:
-        verdict, detail = REFUTED, ""
+        verdict = REFUTED
     elif UNDECIDED in verdicts:
-        verdict, detail = UNDECIDED, f"needs {max(j.missing for j in judged):,} more pairs"
+        verdict, detail = UNDECIDED, f"needs {max(j.missing for j in judged):,} more {wording.noun}"
     elif verdicts == {CONFIRMED}:
-        verdict, detail = CONFIRMED, ""
+        verdict = CONFIRMED
     else:
-        verdict, detail = EQUIVALENT, f"within {margin:g} {unit}"
-    parts = [_evidence(j, margin, unit, digits) for j in judged]
-    effect = "; ".join(f"{j.name}: {j.effect(unit, digits)}" if j.name else j.effect(unit, digits) for j in judged)
-    return Finding(claim, verdict, "; ".join(parts) + ".", detail=detail, effect=effect, runs=runs)
+        verdict, detail = EQUIVALENT, f"within {wording.margin}"
+    effects = [j.effect(wording.unit, wording.text) for j in judged]
+    effect = "; ".join(f"{j.name}: {e}" if j.name else e for j, e in zip(judged, effects, strict=True))
+    evidence = "; ".join(_evidence(j, wording) for j in judged)
+    return Finding(claim, verdict, evidence + ".", detail=detail, effect=effect, runs=runs)
 
 
-def _evidence(j: Judged, margin: float, unit: str, digits: int) -> str:
+def _evidence(j: Judged, wording: _Wording) -> str:
     head = f"{j.name}: " if j.name else ""
     if j.found is None:
-        return f"{head}{j.pairs} pairs"
-    text = f"{head}{j.effect(unit, digits)}, {j.pairs} pairs"
+        return f"{head}{j.pairs} {wording.noun}"
+    text = f"{head}{j.effect(wording.unit, wording.text)}, {j.pairs} {wording.noun}"
     if j.pairs < FEWEST_PAIRS:
         return f"{text}, too few to test"
-    text += f", p = {_p(j.p_different)} for a difference, {_p(j.p_equivalent)} for less than {margin:g}"
-    return f"{text}; a difference of {j.detectable:.{digits}f} would be seen" if j.verdict == UNDECIDED else text
+    text += f", p {_p(j.p_different)} for a difference, {_p(j.p_equivalent)} for less than {wording.margin}"
+    return f"{text}; {wording.text(j.detectable)} would be seen" if j.verdict == UNDECIDED else text
 
 
 def _missing(estimate: PairedDifference | None, margin: float, level: float, pairs: int) -> int:
@@ -327,12 +348,12 @@ def _estimate(found: PairedDifference | None) -> PairedDifference:
     return found
 
 
-def _signed(value: float, digits: int) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
 
 
 def _span(counts: Sequence[int]) -> str:
