@@ -7,6 +7,8 @@ To add one, write its file with an :class:`~eigengrad.lab.experiments.experiment
 from __future__ import annotations
 
 from ...errors import unknown_choice
+from .convergence import Convergence
+from .errors import Errors
 from .experiment import SCALES, Context, Experiment, Plan, SweptExperiment
 from .fig1a import Fig1a
 from .fig1b import Fig1b
@@ -19,6 +21,7 @@ from .fig7 import Fig7
 from .fig9 import Fig9
 from .fig10 import Fig10
 from .fig11 import Fig11
+from .settings import HyperparameterPairs
 from .table3 import Table3
 from .table4 import Table4
 from .table5 import Table5
@@ -56,6 +59,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table10(),
         Fig11(),
         FidelityExperiment(),
+        Errors(),
+        HyperparameterPairs(),
+        Convergence(),
     )
 }
 

@@ -90,6 +90,7 @@ _CIFAR = Config(
 )
 _SLIM = _CIFAR.replace(width=16, subset=3000, epochs=5, lr_step=4)
 _DIGITS = Config(data="digits", model="convnet", stem_width=64, width=16, epochs=3, lr=0.05, lr_step=2)
+_LONGER = _DIGITS.replace(epochs=12, lr_step=5)
 _IMAGENET = Config(
     data="imagenet",
     image_size=256,
@@ -117,6 +118,18 @@ _TOY_TEXT = "convolutional network (stem 64)"
 PROTOCOLS: dict[str, dict[str, Preset]] = {
     # `eigengrad compare`.
     "digits": {"smoke": Preset(_DIGITS.replace(epochs=5, lr_step=4), (16,), 2, 1297, 4e-4, _TOY_TEXT)},
+    # Runs that are short enough for many seeds: who has the smaller error, and how ε and K matter. The largest
+    # is the design, sized for a few hours of two cores.
+    "paired": {
+        "smoke": Preset(_DIGITS, (4, 16), 2, 1297, 4e-4, _TOY_TEXT),
+        "small": Preset(_LONGER, _FEW_SIZES, 12, 1297, 4e-4, _TOY_TEXT),
+        "paper": Preset(_LONGER, _PAPER_SIZES, 100, 1297, 4e-4, _TOY_TEXT),
+    },
+    "paired_settings": {
+        "smoke": Preset(_DIGITS, (64,), 2, 1297, 4e-4, _TOY_TEXT),
+        "small": Preset(_LONGER, (64,), 12, 1297, 4e-4, _TOY_TEXT),
+        "paper": Preset(_LONGER, (64,), 75, 1297, 4e-4, _TOY_TEXT),
+    },
     # Table 4, Figures 1(b) and 6.
     "cifar10": {
         "smoke": Preset(_DIGITS, (4, 16), 2, 1297, 4e-4, _TOY_TEXT),

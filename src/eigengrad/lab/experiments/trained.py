@@ -35,6 +35,8 @@ class TrainedExperiment(SweptExperiment):
     """
 
     protocol: ClassVar[str]
+    #: Whether every run is kept in runs.json with its curves. Experiments of very many runs have a row in a table instead.
+    keeps_curves: ClassVar[bool] = True
 
     @abstractmethod
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
@@ -115,7 +117,8 @@ class TrainedExperiment(SweptExperiment):
         }
         folder = context.directory(self.name, scale)
         rows = [{"method": m, "d": d, **record(r)} for (m, d), trials in cells.items() for r in trials.results]
-        write_records(folder, rows)
+        if self.keeps_curves:
+            write_records(folder, rows)
         outcome = self.evaluate(scale, self.preset(scale, context), cells, folder)
         return replace(outcome, seconds=time.perf_counter() - start)
 
