@@ -22,6 +22,7 @@ from .fig9 import Fig9
 from .fig10 import Fig10
 from .fig11 import Fig11
 from .settings import HyperparameterPairs
+from .survival import Survival
 from .table3 import Table3
 from .table4 import Table4
 from .table5 import Table5
@@ -62,6 +63,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Errors(),
         HyperparameterPairs(),
         Convergence(),
+        Survival(),
     )
 }
 

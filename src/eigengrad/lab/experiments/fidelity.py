@@ -53,7 +53,7 @@ class _Size:
 _EPS = (1e-2, 1e-4)
 _SMOKE, _SMALL = (PROTOCOLS["cifar10"][scale] for scale in ("smoke", "small"))
 _SIZES = {
-    "smoke": _Size(_SMOKE.base, _SMOKE.network, (4, 16), (1e-2,), 1, 20, 10, 0.05),
+    "smoke": _Size(_SMOKE.base, _SMOKE.network, (4, 16), _EPS, 1, 20, 10, 0.05),
     "small": _Size(_SMALL.base, _SMALL.network, (4, 16, 64), _EPS, 3, 300, 10, 0.7),
     "paper": _Size(_SMALL.base, _SMALL.network, (4, 8, 16, 32, 64), _EPS, 5, 575, 10, 0.7),
 }
