@@ -9,6 +9,7 @@ import typer
 from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
+from .commands.fidelity import fidelity
 from .commands.info import info
 from .commands.reproduce import reproduce
 from .commands.stylize import stylize
@@ -26,6 +27,7 @@ app.command()(compare)
 app.command()(train)
 app.command()(sweep)
 app.command()(reproduce)
+app.command()(fidelity)
 app.command()(bench)
 app.command()(info)
 app.command()(warmup)

@@ -39,7 +39,10 @@ def outcome(folder, experiment="table4", scale="small"):
         "15 trials of 350 epochs.",
         (TABLE,),
         (Figure(draw(folder, "curves"), "Curves of <everything>."),),
-        (Finding("A claim of the paper", "confirmed", "3 of 3."), Finding("Another", "undecided", "Too few runs.", "needs 12 more pairs")),
+        (
+            Finding("A claim of the paper", "confirmed", "3 of 3."),
+            Finding("Another", "undecided", "Too few runs.", "needs 12 more pairs"),
+        ),
         ("Something to know.",),
         12.5,
     )

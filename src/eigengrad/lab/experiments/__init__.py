@@ -10,6 +10,7 @@ from ...errors import unknown_choice
 from .convergence import Convergence
 from .errors import Errors
 from .experiment import SCALES, Context, Experiment, Plan, SweptExperiment
+from .fidelity import FidelityExperiment
 from .fig1a import Fig1a
 from .fig1b import Fig1b
 from .fig2 import Fig2
@@ -31,7 +32,6 @@ from .table7 import Table7
 from .table8 import Table8
 from .table9 import Table9
 from .table10 import Table10
-from .fidelity import FidelityExperiment
 from .trained import TrainedExperiment
 
 __all__ = ["EXPERIMENTS", "SCALES", "Context", "Experiment", "Plan", "SweptExperiment", "TrainedExperiment", "find"]

@@ -51,7 +51,9 @@ class Convergence(Errors):
             measure=area,
         )
         comparisons = [
-            Comparison(f"{a} − {b}, d = {size}".replace(" (ours)", ""), differences((cells[a, size], cells[b, size]), area))
+            Comparison(
+                f"{a} − {b}, d = {size}".replace(" (ours)", ""), differences((cells[a, size], cells[b, size]), area)
+            )
             for a, b in ((taylor, pi), (exact, taylor))
             for size in chosen.group_sizes
         ]

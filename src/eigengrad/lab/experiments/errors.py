@@ -79,8 +79,8 @@ class Errors(TrainedExperiment):
             (
                 "Runs with the same seed have the same initial weights and the same order of images, and are compared "
                 "with each other. For the verdicts the differences of a seed are averaged over the dimensions.",
-                f"Differences and equivalences (within {MARGIN:g} points) are tested at 5 % for all comparisons of a table "
-                "together, by Holm's correction.",
+                f"Differences and equivalences (within {MARGIN:g} points) are tested at 5 % for all comparisons of a "
+                "table together, by Holm's correction.",
             ),
         )
 
@@ -91,7 +91,9 @@ def _label(key: str) -> str:
 
 def _claim(first: str, second: str) -> str:
     ours = "(ours) " if WHITENING[first].ours else ""
-    return f"{ours}{_label(first)} has a smaller error than {_label(second)}".replace("(ours) Exact (ours)", "(ours) Exact")
+    return f"{ours}{_label(first)} has a smaller error than {_label(second)}".replace(
+        "(ours) Exact (ours)", "(ours) Exact"
+    )
 
 
 def against(cells: Cells, first: str, second: str) -> list[tuple[Trials, Trials]]:

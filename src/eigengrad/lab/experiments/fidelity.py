@@ -74,7 +74,8 @@ class FidelityExperiment(Experiment):
         for d in chosen.group_sizes:
             if chosen.base.stem_width % d:
                 raise ValueError(
-                    f"{self.name}: group size {d} does not divide the {chosen.base.stem_width} channels of the first layer"
+                    f"{self.name}: group size {d} does not divide the {chosen.base.stem_width} channels of the first "
+                    "layer"
                 )
         return chosen
 
@@ -86,7 +87,8 @@ class FidelityExperiment(Experiment):
         seconds = len(waiting) * chosen.steps * chosen.cost
         return Plan(
             [
-                f"{total} trainings of {chosen.steps} steps ({total - len(waiting)} done), one snapshot in {chosen.every}",
+                f"{total} trainings of {chosen.steps} steps ({total - len(waiting)} done), one snapshot in "
+                f"{chosen.every}",
                 f"d = {', '.join(map(str, chosen.group_sizes))}; ε = {', '.join(f'{e:g}' for e in chosen.eps)}; "
                 f"{chosen.seeds} seeds; {chosen.network}, trained with the exact gradient",
             ],
@@ -104,7 +106,12 @@ class FidelityExperiment(Experiment):
             for eps in chosen.eps:
                 for d in chosen.group_sizes:
                     config = base.replace(
-                        seed=seed, group_size=d, eps=eps, gradient="exact", lr_step=CONSTANT_RATE, threads=context.threads
+                        seed=seed,
+                        group_size=d,
+                        eps=eps,
+                        gradient="exact",
+                        lr_step=CONSTANT_RATE,
+                        threads=context.threads,
                     )
                     content = json.dumps([config.hash_fields(), chosen.steps, chosen.every], sort_keys=True)
                     key = hashlib.sha256(content.encode()).hexdigest()[:8]
@@ -140,8 +147,8 @@ class FidelityExperiment(Experiment):
         full = {"scale": scale, **conditions}
         figure = Figure(
             _draw(folder, trajectories),
-            "Relative error of the gradient of the covariance against the degree K of the Taylor expansion: median over "
-            f"the snapshots of a training, mean over trainings. {conditions_text(full)}.",
+            "Relative error of the gradient of the covariance against the degree K of the Taylor expansion: median "
+            f"over the snapshots of a training, mean over trainings. {conditions_text(full)}.",
         )
         return Outcome(
             self.name,
@@ -149,12 +156,17 @@ class FidelityExperiment(Experiment):
             scale,
             conditions,
             self.paper,
-            (_cells(trajectories, full), _spectra(trajectories, full), _by_trajectory(trajectories, full)),
+            (
+                _overview(trajectories, full),
+                _spectra(trajectories, full),
+                _by_trajectory(trajectories, full),
+                _cells(trajectories, full),
+            ),
             (figure,),
             tuple(_findings(trajectories)),
             (
-                "All methods get the same covariance and the same gradient of the whitening matrix, rounded to float32; "
-                "the reference is computed from them in float64.",
+                "All methods get the same covariance and the same gradient of the whitening matrix, rounded to "
+                "float32; the reference is computed from them in float64.",
                 "SVD-PI is Algorithm 1: it truncates the whitening matrix at ε too, so it is the gradient of another "
                 "function. “All pairs” has the power iterations without the truncation.",
                 "The unit is the training: snapshots of one are not independent.",
@@ -212,6 +224,20 @@ def _groups(trajectories: Sequence[_Trajectory]) -> dict[tuple[int, float], list
     return cells
 
 
+def _overview(trajectories: Sequence[_Trajectory], conditions: dict[str, str]) -> Table:
+    """One row a method, one column a cell: the geometric mean of the errors over trainings."""
+    cells = _groups(trajectories)
+    means = {
+        cell: {name: _average([t.summary()[name] for t in members]) for name in members[0].entries[0].methods}
+        for cell, members in cells.items()
+    }
+    names = list(next(iter(means.values())))
+    rows = tuple((name, *(_short(means[cell][name].error) for cell in cells)) for name in names)
+    columns = ("method", *(f"d = {d}, ε = {eps:g}" for d, eps in cells))
+    note = "Median over the snapshots of a training, geometric mean over trainings; a dash: never finite."
+    return Table("fidelity", "Relative error of the gradient of the covariance", columns, rows, conditions, note)
+
+
 def _cells(trajectories: Sequence[_Trajectory], conditions: dict[str, str]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for (d, eps), members in _groups(trajectories).items():
@@ -239,8 +265,8 @@ def _cells(trajectories: Sequence[_Trajectory], conditions: dict[str, str]) -> T
         *("cosine", "error at x", "cosine at x", "not finite"),
     )
     return Table(
-        "fidelity",
-        "Relative error and cosine of every method's gradient",
+        "fidelity_cells",
+        "Relative error and cosine of every method's gradient, and of what reaches the input of the layer",
         columns,
         tuple(rows),
         conditions,
@@ -282,7 +308,9 @@ def _findings(trajectories: Sequence[_Trajectory]) -> list[Finding]:
     summaries = [t.summary() for t in trajectories]
     rivals = {"SVD-Clip": "SVD-Clip", "SVD-PI": ALGORITHM_1, "SVD-PI without its truncation": ALL_PAIRS, "PI": "PI"}
     claims = {
-        f"SVD-Taylor's gradient (K = 9) is more accurate than that of {label}": [Comparison("", _logs(summaries, TAYLOR, n))]
+        f"SVD-Taylor's gradient (K = 9) is more accurate than that of {label}": [
+            Comparison("", _logs(summaries, TAYLOR, n))
+        ]
         for label, n in rivals.items()
     }
     judged = judge(
@@ -306,8 +334,8 @@ def _needless(summaries: Sequence[Mapping[str, Summary]]) -> Finding:
     return Finding(
         "(ours) Whitening needs no approximation: the exact gradient is right to round-off in every training",
         CONFIRMED if worst < _ROUND_OFF and len(summaries) >= 6 else UNDECIDED if worst < _ROUND_OFF else REFUTED,
-        f"Median relative error by training, the largest: {worst:.1e}. SVD-Taylor with K = 9 loses {middle:.2g} %{interval} "
-        f"of the gradient on average, from training to training {span}.",
+        f"Median relative error by training, the largest: {worst:.1e}. SVD-Taylor with K = 9 loses {middle:.2g} %"
+        f"{interval} of the gradient on average, from training to training {span}.",
         effect=f"SVD-Taylor loses {middle:.2g} %{interval}",
         runs=f"{len(summaries)} trainings",
     )
@@ -348,7 +376,12 @@ def _draw(folder: Path, trajectories: Sequence[_Trajectory]) -> str:
     sizes, widths = sorted({d for d, _ in cells}), sorted({eps for _, eps in cells}, reverse=True)
     with figures.style() as plt:
         figure, axes = plt.subplots(
-            len(widths), len(sizes), figsize=(3.2 * len(sizes) + 2, 3.4 * len(widths)), squeeze=False, sharey=True, sharex=True
+            len(widths),
+            len(sizes),
+            figsize=(3.2 * len(sizes) + 2, 3.4 * len(widths)),
+            squeeze=False,
+            sharey=True,
+            sharex=True,
         )
         for row, eps in zip(axes, widths, strict=True):
             for axis, d in zip(row, sizes, strict=True):
@@ -372,4 +405,3 @@ def _average(summaries: Sequence[Summary]) -> Summary:
     """The geometric mean of the errors over trainings; the rest is not drawn."""
     errors = [s.error for s in summaries if math.isfinite(s.error) and s.error > 0]
     return replace(summaries[0], error=statistics.geometric_mean(errors) if errors else math.nan)
-

@@ -59,7 +59,9 @@ class HyperparameterPairs(TrainedExperiment):
                 for o in others
             }
             findings += better(claims, margin=margin, measure=getter)
-            comparisons = [Comparison(f"{words}, against {o}", differences((named[_BEST], named[o]), getter)) for o in others]
+            comparisons = [
+                Comparison(f"{words}, against {o}", differences((named[_BEST], named[o]), getter)) for o in others
+            ]
             judged.append((measure, margin, judge_table(comparisons, margin)))
         for measure, margin, found in judged:
             tables.append(comparison_table(f"{self.name}_{measure.split('_')[0]}", found, margin, "points", conditions))

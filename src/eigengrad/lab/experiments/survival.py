@@ -115,7 +115,9 @@ class Survival(Experiment):
                 config = _BASE.replace(
                     seed=seed, group_size=d, gradient="exact", lr_step=CONSTANT_RATE, threads=context.threads
                 )
-                content = json.dumps([config.hash_fields(), chosen.steps, chosen.every, chosen.eps, _CADENCE], sort_keys=True)
+                content = json.dumps(
+                    [config.hash_fields(), chosen.steps, chosen.every, chosen.eps, _CADENCE], sort_keys=True
+                )
                 key = hashlib.sha256(content.encode()).hexdigest()[:8]
                 name = f"d{d}-s{seed}-{chosen.steps}-{key}.json"
                 found.append((context.directory(self.name, scale) / "trajectories" / name, config))
@@ -160,7 +162,8 @@ class Survival(Experiment):
             "data": DATA_NAMES[_BASE.data],
             "network": PROTOCOLS["paired"]["small"].network,
             "trainings": f"{sum(map(len, found.values()))} of {chosen.steps:,} steps with the exact gradient",
-            "replayed": f"one matrix in {chosen.every} (plain SVD), {10 * chosen.every} (rules), {50 * chosen.every} (iterations)",
+            "replayed": f"one matrix in {chosen.every} (plain SVD), {10 * chosen.every} (rules), "
+            f"{50 * chosen.every} (iterations)",
         }
         full = {"scale": scale, **conditions}
         return Outcome(
@@ -173,17 +176,17 @@ class Survival(Experiment):
             (
                 Figure(
                     _draw(folder, found),
-                    "Share of trainings that would have survived so many checked steps with plain SVD (Kaplan–Meier), by "
-                    f"dimension, solver and arithmetic, ε = {max(chosen.eps):g}. {conditions_text(full)}.",
+                    "Share of trainings that would have survived so many checked steps with plain SVD (Kaplan–Meier), "
+                    f"by dimension, solver and arithmetic, ε = {max(chosen.eps):g}. {conditions_text(full)}.",
                 ),
             ),
             tuple(_findings(found, chosen, length)),
             (
-                "A replay fails where the gradient is not finite or the decomposition does not converge. It counts as wrong "
-                "where it is off by more than the size of the exact gradient.",
-                f"The hazard is taken to be constant and extrapolated to {length:,} steps, the length of the paper's runs; "
-                "without a failure its bound is 3 over the number of checked steps (95 % confidence).",
-                "The trainings themselves use the exact gradient: a method that fails early would leave no matrices behind.",
+                "A replay fails where the gradient is not finite or the decomposition does not converge. It counts as "
+                "wrong where it is off by more than the size of the exact gradient.",
+                f"The hazard is taken to be constant and extrapolated to {length:,} steps, the length of the paper's "
+                "runs; without a failure its bound is 3 over the number of checked steps (95 % confidence).",
+                "The trainings themselves use the exact gradient: a method that fails early would leave no matrices.",
             ),
         )
 
@@ -278,12 +281,12 @@ def _counts(found: Mapping[int, Sequence[Mapping[Replay, _Fate]]], conditions: d
         checked, broken, wrong = (sum(getattr(f, name) for f in fates) for name in ("checked", "broken", "wrong"))
         rows.append((r.method, d, f"{r.eps:g}", r.solver, r.dtype, checked, broken, wrong))
     columns = ("method", "d", "ε", "solver", "arithmetic", "matrices", "not finite", "wrong")
-    return Table("survival_matrices", "Matrices whose gradient is not finite, or wrong", columns, tuple(rows), conditions)
+    return Table(
+        "survival_matrices", "Matrices whose gradient is not finite, or wrong", columns, tuple(rows), conditions
+    )
 
 
-def _findings(
-    found: Mapping[int, Sequence[Mapping[Replay, _Fate]]], chosen: _Size, length: int
-) -> list[Finding]:
+def _findings(found: Mapping[int, Sequence[Mapping[Replay, _Fate]]], chosen: _Size, length: int) -> list[Finding]:
     eps, trainings = max(chosen.eps), f"{sum(map(len, found.values()))} trainings"
     findings = []
     for d in found:
@@ -293,7 +296,10 @@ def _findings(
             if _of(found[d], Replay(SVD, solver, "float32", eps))
         }
         findings.append(_fails(f"Training with plain SVD fails at d = {d}", parts, len(found[d]), length))
-    for method, at in ((taylor_name(19), min(chosen.eps, key=lambda e: abs(e - 1e-4))), (taylor_name(PAPER_DEGREE), eps)):
+    for method, at in (
+        (taylor_name(19), min(chosen.eps, key=lambda e: abs(e - 1e-4))),
+        (taylor_name(PAPER_DEGREE), eps),
+    ):
         bad, checked = 0, 0
         for d, replay, fates in _cells(found):
             if replay.method == method and replay.eps == at and d in found:
@@ -381,7 +387,9 @@ def _draw(folder: Path, found: Mapping[int, Sequence[Mapping[Replay, _Fate]]]) -
                         continue
                     curve = kaplan_meier([f.lasted for f in fates], [f.first is not None for f in fates])
                     times, alive = [0.9, *curve.times], [1.0, *curve.surviving]
-                    axis.step(times, alive, styles[solver], where="post", color=colours[dtype], label=f"{solver}, {dtype}")
+                    axis.step(
+                        times, alive, styles[solver], where="post", color=colours[dtype], label=f"{solver}, {dtype}"
+                    )
             axis.set(title=f"d = {d}", xlabel="checked steps", ylim=(-0.03, 1.05), xscale="log")
         axes[0][0].set_ylabel("share surviving with plain SVD")
         figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right center")

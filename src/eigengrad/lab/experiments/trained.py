@@ -35,7 +35,7 @@ class TrainedExperiment(SweptExperiment):
     """
 
     protocol: ClassVar[str]
-    #: Whether every run is kept in runs.json with its curves. Experiments of very many runs have a row in a table instead.
+    #: Whether every run is kept in runs.json with its curves. Where there are very many, each is a row of a table.
     keeps_curves: ClassVar[bool] = True
 
     @abstractmethod

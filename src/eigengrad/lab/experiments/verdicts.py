@@ -3,8 +3,8 @@
 A difference between two methods is tested pair by pair: runs with the same seed. A claim "smaller" is *confirmed* where
 the difference is negative, *refuted* where it is positive, *equivalent* where it is shown to be within the margin, each
 at 5 % for all comparisons of a table together (Holm's correction), and else *undecided*, with the number of pairs that
-would decide it. "Never fails" and "always fails" are confirmed where the exact (Clopper–Pearson) bound of the opposite is
-below one run in twenty, which takes 59 runs, and refuted by one run that goes the other way.
+would decide it. "Never fails" and "always fails" are confirmed where the exact (Clopper–Pearson) bound of the opposite
+is below one run in twenty, which takes 59 runs, and refuted by one run that goes the other way.
 """
 
 from __future__ import annotations
@@ -154,9 +154,7 @@ def judge_table(comparisons: Sequence[Comparison], margin: float) -> list[Judged
             verdict = EQUIVALENT if q <= ALPHA else UNDECIDED
         missing = _missing(estimate, margin, level, len(comparison.differences)) if verdict == UNDECIDED else 0
         visible = math.inf if estimate is None else detectable(estimate.pairs, estimate.deviation, alpha=level)
-        results.append(
-            Judged(comparison.name, len(comparison.differences), estimate, p, q, visible, verdict, missing)
-        )
+        results.append(Judged(comparison.name, len(comparison.differences), estimate, p, q, visible, verdict, missing))
     return results
 
 
@@ -194,7 +192,7 @@ def differences(pairs: Pairs, measure: Measure = attrgetter("error_by_seed")) ->
 def larger(
     claims: Sequence[tuple[str, Sequence[float], Sequence[float]]], *, margin: float, unit: str
 ) -> list[Finding]:
-    """Decide claims that the first numbers, one a seed, are larger than the second, of the same seeds in the same order.
+    """Decide claims that the first numbers, one a seed, are larger than the second, of the same seeds in order.
 
     Where a run failed, one of the two has fewer numbers, nobody knows which belong together, and there is no pair.
     """
@@ -288,14 +286,15 @@ def within(intervals: Iterable[tuple[float, float]], lowest: float, highest: flo
 
 def _finding(claim: str, judged: Sequence[Judged], wording: _Wording) -> Finding:
     pairs = [j.pairs for j in judged]
-    runs = "none" if not pairs or not max(pairs) else f"{_span(pairs)} {wording.noun}"
-    if not pairs or max(pairs) < 2:
+    most = max(pairs, default=0)
+    runs = f"{_span(pairs)} {wording.noun}" if most else "none"
+    if most < 2:
         return Finding(
             claim,
             UNDECIDED,
             "One run a setting shows that the protocol works, and compares nothing.",
             detail="protocol check",
-            runs="one run a setting" if pairs and max(pairs) else "none",
+            runs="one run a setting" if most else "none",
         )
     verdicts = {j.verdict for j in judged}
     detail = ""
@@ -339,7 +338,7 @@ def _missing(estimate: PairedDifference | None, margin: float, level: float, pai
         ways = [pairs_for_difference(deviation, size, alpha=level, power=power)] if size else []
         if size < margin:
             ways.append(pairs_for_equivalence(deviation, margin, size, alpha=level, power=power))
-        planned = min(ways)
+        planned = min(ways)  # one of the two always exists
     return max(planned - pairs, fewest, 1)
 
 

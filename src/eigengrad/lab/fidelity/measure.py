@@ -57,9 +57,7 @@ class Spectrum:
     bound: float
 
 
-def measure(
-    snapshot: Snapshot, gradient: str | GradientRule, dtype: torch.dtype = torch.float32
-) -> Measurement:
+def measure(snapshot: Snapshot, gradient: str | GradientRule, dtype: torch.dtype = torch.float32) -> Measurement:
     """Compare a method with divided differences in float64, on the same covariance and the same gradient of S.
 
     Args:

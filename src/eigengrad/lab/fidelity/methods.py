@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from ...gradients import Clip, GradientRule, Lorentzian, Mask, PowerIteration, Saturate, Taylor
 
-__all__ = ["ALGORITHM_1", "ALL_PAIRS", "EXACT", "PAPER_DEGREE", "SVD", "TAYLOR_DEGREES", "fidelity_methods", "taylor_name"]
+__all__ = [
+    "ALGORITHM_1",
+    "ALL_PAIRS",
+    "EXACT",
+    "PAPER_DEGREE",
+    "SVD",
+    "TAYLOR_DEGREES",
+    "fidelity_methods",
+    "taylor_name",
+]
 
 #: K of the Taylor expansions.
 TAYLOR_DEGREES = (1, 2, 3, 5, 7, 9, 14, 19, 29, 49, 100)

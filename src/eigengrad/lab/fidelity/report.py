@@ -79,7 +79,7 @@ def summarise(measurements: Sequence[Measurement]) -> Summary:
     fine = [m for m in measurements if m.finite]
     share = len(fine) / len(measurements) if measurements else math.nan
     if not fine:
-        return Summary(*[math.nan] * 5, share)
+        return Summary(math.nan, math.nan, math.nan, math.nan, math.nan, share)
     names = ("error", "cosine", "error_x", "cosine_x")
     error, cosine, error_x, cosine_x = (statistics.median(getattr(m, name) for m in fine) for name in names)
     return Summary(error, max(m.error for m in fine), cosine, error_x, cosine_x, share)
@@ -100,7 +100,7 @@ class Fidelity:
         """
         if not snapshots:
             raise ValueError(
-                "fidelity: nothing was recorded; expected at least one backward pass, in training mode, inside the context"
+                "fidelity: nothing was recorded; expected a backward pass in training mode, inside the context"
             )
         return cls(tuple(entry(snapshot, methods) for snapshot in snapshots))
 
@@ -173,7 +173,15 @@ class Fidelity:
             *([note] if note else []),
         )
         return Outcome(
-            "fidelity", title, "own", conditions, "claims that few terms are enough.", self.tables(), (figure,), (), notes
+            "fidelity",
+            title,
+            "own",
+            conditions,
+            "claims that few terms are enough.",
+            self.tables(),
+            (figure,),
+            (),
+            notes,
         )
 
     def write(self, directory: Path | str) -> Path:

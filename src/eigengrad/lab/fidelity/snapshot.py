@@ -55,6 +55,4 @@ def take_snapshot(
     slopes = slopes - slopes.mean(-1, keepdim=True)
     if weight is not None:
         slopes = slopes * weight.detach().double().view(groups, -1, 1)
-    return Snapshot(
-        layer, step, eps, points, values @ values.mT / points, slopes @ values.mT, slopes @ slopes.mT
-    )
+    return Snapshot(layer, step, eps, points, values @ values.mT / points, slopes @ values.mT, slopes @ slopes.mT)

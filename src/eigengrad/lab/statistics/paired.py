@@ -1,8 +1,8 @@
 """Differences between two methods that were run with the same seeds.
 
 A seed fixes the initial weights and the order of the images, so the difference of two runs with one seed varies less
-than the runs do. Where a method has runs at several settings, the mean difference of each seed is the unit: for complete
-tables that is the test of a mixed model with a random effect of the seed.
+than the runs do. Where a method has runs at several settings, the mean difference of each seed is the unit: for
+complete tables that is the test of a mixed model with a random effect of the seed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def pairs_for_equivalence(
 
 def _difference_power(pairs: int, effect: float, alpha: float) -> float:
     """The chance that a two-sided t-test rejects, for a difference of ``effect`` standard deviations."""
-    from scipy.special import ncfdtr, ndtr, stdtrit  # type: ignore[import-untyped]
+    from scipy.special import ncfdtr, ndtr, stdtrit
 
     t = float(stdtrit(pairs - 1, 1 - alpha / 2))
     exact = float(ncfdtr(1, pairs - 1, effect**2 * pairs, t**2))  # the square of t is F
@@ -129,7 +129,9 @@ def _equivalence_power(pairs: int, effect: float, margin: float, alpha: float) -
     from scipy.special import stdtrit
 
     t, root = float(stdtrit(pairs - 1, 1 - alpha)), math.sqrt(pairs)
-    return max(0.0, _beyond(t, pairs - 1, (margin + effect) * root) + _beyond(t, pairs - 1, (margin - effect) * root) - 1)
+    return max(
+        0.0, _beyond(t, pairs - 1, (margin + effect) * root) + _beyond(t, pairs - 1, (margin - effect) * root) - 1
+    )
 
 
 def _beyond(t: float, degrees: int, shift: float) -> float:
