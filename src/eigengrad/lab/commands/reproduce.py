@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,10 @@ def reproduce(
     backend: Backend = "local",
     address: Address = None,
     results: Results = Path("results"),
+    from_records: Annotated[
+        bool,
+        typer.Option("--from-records", help="Judge the runs recorded in results/NAME/SCALE/runs.json; train nothing."),
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Redo tables and figures of the paper.
@@ -73,7 +78,9 @@ def reproduce(
         names = list(EXPERIMENTS) if "all" in experiments else list(dict.fromkeys(experiments))
         chosen = [find(name) for name in names]
         settings = context(results, data_root, trials, steps, group_size, jobs, threads, backend, address)
-        _announce(chosen, scale, settings)
+        settings = replace(settings, from_records=from_records)
+        if not from_records:
+            _announce(chosen, scale, settings)
         if not dry_run:
             _run(chosen, scale, settings)
 
@@ -95,7 +102,7 @@ def _announce(chosen: list[Experiment], scale: str, settings: Context) -> None:
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
     """Run experiments one after the other. One that fails does not stop the others; it is named at the end."""
     from ..data import DataError
-    from ..experiments import EXPERIMENTS
+    from ..experiments import ORDER
     from ..report import build_page
     from ..sweeps import SweepError
 
@@ -116,7 +123,7 @@ def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
         for finding in outcome.findings:
             say(f"  {finding.label}. {finding.claim}. {finding.evidence}")
         say(f"  written to {folder}")
-        page = build_page(settings.results, list(EXPERIMENTS))
+        page = build_page(settings.results, ORDER)
     if len(problems) < len(chosen):
         say(f"\nThe page: {listed(page)}")
     for name, problem in problems.items():

@@ -34,6 +34,7 @@ class Context:
         jobs: processes to work with; ``None`` is one a core.
         threads: of each; ``None`` shares the cores among the jobs.
         backend, address: of the sweep: "local", or "ray" and its cluster.
+        from_records: judge the runs that are recorded in the experiment's folder, and train none.
         progress: show progress on the terminal.
         say: receives a line about what is happening.
     """
@@ -47,6 +48,7 @@ class Context:
     threads: int | None = None
     backend: str = "local"
     address: str | None = None
+    from_records: bool = False
     progress: bool = False
     say: Callable[[str], None] = field(default=lambda line: None)
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import cast
 
 from ..report import Finding
-from ..report.outcome import CONFIRMED, EQUIVALENT, REFUTED, UNDECIDED
+from ..report.outcome import CONFIRMED, EQUIVALENT, PROTOCOL_CHECK, REFUTED, UNDECIDED
 from ..statistics import (
     PairedDifference,
     detectable,
@@ -293,7 +293,7 @@ def _finding(claim: str, judged: Sequence[Judged], wording: _Wording) -> Finding
             claim,
             UNDECIDED,
             "One run a setting shows that the protocol works, and compares nothing.",
-            detail="protocol check",
+            detail=PROTOCOL_CHECK,
             runs="one run a setting" if most else "none",
         )
     verdicts = {j.verdict for j in judged}
@@ -319,20 +319,25 @@ def _evidence(j: Judged, wording: _Wording) -> str:
     text = f"{head}{j.effect(wording.unit, wording.text)}, {j.pairs} {wording.noun}"
     if j.pairs < FEWEST_PAIRS:
         return f"{text}, too few to test"
-    text += f", p {_p(j.p_different)} for a difference, {_p(j.p_equivalent)} for less than {wording.margin}"
-    return f"{text}; {wording.text(j.detectable)} would be seen" if j.verdict == UNDECIDED else text
+    text += f", p {_p(j.p_different)} for a difference, p {_p(j.p_equivalent)} for less than {wording.margin}"
+    seen = wording.text(j.detectable).lstrip("+")
+    return f"{text}; a difference of {seen} would be seen" if j.verdict == UNDECIDED else text
 
 
 def _missing(estimate: PairedDifference | None, margin: float, level: float, pairs: int) -> int:
-    """How many more pairs would decide a comparison, for a difference of the margin or none; at least one."""
+    """How many more pairs would decide a comparison, at least one.
+
+    They find a difference of the margin, and show that there is none that large. Where more is seen than twice the
+    margin, they are to find half of it: what is seen first is seldom the whole truth.
+    """
     fewest = FEWEST_PAIRS - pairs
-    if estimate is None or estimate.deviation == 0:
-        return max(fewest, 1)
+    clear = estimate is None or min(estimate.p_different, estimate.p_equivalent) <= level
+    if estimate is None or estimate.deviation == 0 or (fewest > 0 and clear):
+        return max(fewest, 1)  # what there is points one way: it is only too little
     deviation, power = estimate.deviation, POWER
-    planned = max(
-        pairs_for_difference(deviation, margin, alpha=level, power=power),
-        pairs_for_equivalence(deviation, margin, alpha=level, power=power),
-    )
+    planned = pairs_for_difference(deviation, max(margin, abs(estimate.mean) / 2), alpha=level, power=power)
+    if abs(estimate.mean) / 2 <= margin:
+        planned = max(planned, pairs_for_equivalence(deviation, margin, alpha=level, power=power))
     if planned <= pairs:  # the difference is neither none nor the margin: then what is seen must do
         size = abs(estimate.mean)
         ways = [pairs_for_difference(deviation, size, alpha=level, power=power)] if size else []

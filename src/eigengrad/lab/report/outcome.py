@@ -19,6 +19,8 @@ __all__ = ["VERDICTS", "Figure", "Finding", "Outcome", "machine"]
 #: What can be said of a claim. "equivalent" is a difference that has been shown to be too small to matter, "undecided"
 #: what these runs cannot decide.
 CONFIRMED, REFUTED, EQUIVALENT, UNDECIDED = "confirmed", "refuted", "equivalent", "undecided"
+#: The detail of what rests on one run a setting: it shows that the protocol works.
+PROTOCOL_CHECK = "protocol check"
 VERDICTS = (CONFIRMED, REFUTED, EQUIVALENT, UNDECIDED)
 
 #: Bytes of an outcome.json; the largest of ours has 11 kB.
