@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from eigengrad.lab.report import Finding, Outcome, Table, build_page, figures
+from eigengrad.lab.report import Finding, Outcome, Table, build_page, figures, load_outcomes, scoreboard
 from eigengrad.lab.report.outcome import Figure
 
 CONDITIONS = {"scale": "small", "data": "CIFAR-10, 3,000 training images", "epochs": "5", "trials": "3"}
@@ -189,3 +189,36 @@ def test_writing_again_replaces_the_outcome(tmp_path):
     replace(first, notes=("Another note.",)).write(tmp_path)
     assert Outcome.load(tmp_path).notes == ("Another note.",)
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_scoreboard_has_the_verdict_effect_and_runs_of_every_claim(tmp_path):
+    folder = tmp_path / "fidelity" / "small"
+    findings = (
+        Finding(
+            "(ours) No <b>approximation</b>", "confirmed", "It loses 15 %.", effect="15 % (12 to 18 %)", runs="9 runs"
+        ),
+        Finding("A | B", "undecided", "p < 0.001", "needs 3 more pairs"),
+        Finding("Same", "equivalent", "e", "within 0.2 points"),
+        Finding("One run", "undecided", "e", "protocol check"),
+    )
+    replace(outcome(folder, "fidelity"), findings=findings, command="eigengrad reproduce x").write(folder)
+    outcomes, damaged = load_outcomes(tmp_path)
+    text = scoreboard(outcomes)
+    assert not damaged
+    assert text.startswith("> **No &lt;b>approximation&lt;/b>** — confirmed. It loses 15 %.")
+    assert "3 claims: 1 confirmed, 0 refuted, 1 equivalent, 1 undecided." in text
+    assert "| **✔ confirmed** | 15 % (12 to 18 %) | 9 runs | [`fidelity-small`](#fidelity-small) |" in text
+    assert "| A \\| B | **… undecided**: needs 3 more pairs |" in text
+    assert "| Same | **≈ equivalent** within 0.2 points |" in text
+    assert "Protocol checks, with one run a setting, which compare nothing: [`fidelity-small`]" in text
+    assert "`eigengrad reproduce x`" in text
+    assert scoreboard([]) == "Nothing has been run yet.\n"
+
+
+def test_the_page_begins_with_every_claim(tmp_path):
+    folder = tmp_path / "table4" / "small"
+    outcome(folder).write(folder)
+    page = Page(build_page(tmp_path).read_text())
+    text = " ".join(page.text)
+    assert "Every claim" in text
+    assert text.index("needs 12 more pairs") < text.index("Title of table4", text.index("Every claim"))

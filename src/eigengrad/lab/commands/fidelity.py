@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .experiment_options import Results
+from .experiment_options import DryRun, Results
 from .run_options import DATA, NETWORK, RUN, option
 from .terminal import FAILED, complain, explained, listed, say, show
 
@@ -33,6 +34,7 @@ def fidelity(
     every: Annotated[int, option("Steps from one snapshot to the next. Default: 10.", RUN, min=1)] = 10,
     seed: Annotated[int, option("Of weights, order and augmentation.", RUN, min=0)] = 0,
     results: Results = Path("results"),
+    dry_run: DryRun = False,
 ) -> None:
     """Measure how right each gradient of the whitening layer is, along a training.
 
@@ -68,7 +70,9 @@ def fidelity(
     with explained(given):
         config = protocol_config(given)
         recording = Recording()
-        say(f"{config.label()}: {steps} steps, one snapshot in {every}")
+        say(f"{config.label()}: {steps} steps, one snapshot in {every}, {math.ceil(steps / every)} in all")
+        if dry_run:
+            return
         try:
             follow(config, steps, lambda model: record_whitening(model, every, sink=recording.snapshots.append))
         except TrainingFailedError as error:

@@ -99,6 +99,15 @@ def _announce(chosen: list[Experiment], scale: str, settings: Context) -> None:
     say(f"estimated time: {duration(total)}\n")
 
 
+def _command(name: str, scale: str, settings: Context) -> str:
+    """The command that repeats an experiment at the size that it had."""
+    sizes = "".join(f" --group-size {size}" for size in settings.group_sizes or ())
+    trials = "" if settings.trials is None else f" --trials {settings.trials}"
+    steps = "" if settings.steps is None else f" --steps {settings.steps}"
+    data = "" if settings.data_root is None else " --data-root DIR"
+    return f"eigengrad reproduce {name} --scale {scale}{trials}{steps}{sizes}{data}"
+
+
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
     """Run experiments one after the other. One that fails does not stop the others; it is named at the end."""
     from ..data import DataError
@@ -110,7 +119,7 @@ def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
     for experiment in chosen:
         say(f"==> {experiment.title}")
         try:
-            outcome = experiment.run(scale, settings)
+            outcome = replace(experiment.run(scale, settings), command=_command(experiment.name, scale, settings))
         except (DataError, SweepError) as error:
             problems[experiment.name] = str(error)
             if len(chosen) == 1:

@@ -90,6 +90,7 @@ class Outcome:
         seconds: of work; runs that were finished before are not counted.
         about: the machine and the versions.
         day: when.
+        command: that repeats it.
     """
 
     experiment: str
@@ -104,6 +105,7 @@ class Outcome:
     seconds: float = 0.0
     about: dict[str, str] = field(default_factory=lambda: machine())
     day: str = field(default_factory=lambda: date.today().isoformat())
+    command: str = ""
 
     def write(self, directory: Path) -> Path:
         """Write ``outcome.json``, ``README.md`` and a CSV a table into ``directory``; return the README."""
@@ -129,6 +131,8 @@ class Outcome:
             parts.append("\n".join(["### What it confirms", "", *lines]) + "\n")
         if self.notes:
             parts.append("\n".join(["### To know", "", *(f"- {note}" for note in self.notes)]) + "\n")
+        if self.command:
+            parts.append(f"Again: `{self.command}`\n")
         about = ", ".join(f"{name} {value}" for name, value in self.about.items())
         parts.append(f"{self.day}; {self.seconds:.0f} s of work; {about}.\n")
         return "\n".join(parts)
@@ -145,6 +149,7 @@ class Outcome:
             "figures": [vars(figure) for figure in self.figures],
             "findings": [vars(finding) for finding in self.findings],
             "notes": list(self.notes),
+            "command": self.command,
             "seconds": round(self.seconds, 1),
             "about": self.about,
             "day": self.day,
@@ -165,6 +170,7 @@ class Outcome:
             data["figures"] = tuple(Figure(**figure) for figure in data["figures"])
             data["findings"] = tuple(Finding(**finding) for finding in data["findings"])
             data["notes"] = tuple(data["notes"])
+            data.setdefault("command", "")  # which outcomes of earlier versions do not have
             return cls(**data)
         except FileNotFoundError:
             raise
@@ -186,6 +192,7 @@ def _require_types(data: Any) -> None:
     require_kind("the whole", data, dict)
     for name in ("experiment", "title", "scale", "paper", "day"):
         require_kind(name, data[name], str)
+    require_kind("command", data.get("command", ""), str)
     require_number("seconds", data["seconds"])
     for name in ("conditions", "about"):
         require_strings(name, data[name])

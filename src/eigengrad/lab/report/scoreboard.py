@@ -104,8 +104,8 @@ def update_document(document: Path, outcomes: Sequence[tuple[Path, Outcome]]) ->
 def _lead(outcome: Outcome, finding: Finding) -> str:
     """The first finding, as a sentence for those who want to know what to use."""
     return (
-        f"> **{finding.claim.removeprefix('(ours) ')}** — {finding.label}. {finding.evidence} "
-        f"({conditions_text(outcome.conditions)}; [details](#{_anchor(outcome)}).)\n"
+        f"> **{_plain(finding.claim.removeprefix('(ours) '))}** — {_plain(finding.label)}. {_plain(finding.evidence)} "
+        f"({_plain(conditions_text(outcome.conditions))}; [details](#{_anchor(outcome)}).)\n"
     )
 
 
@@ -113,8 +113,8 @@ def _row(outcome: Outcome, finding: Finding) -> str:
     verdict = f"**{_MARKS[finding.verdict]}**" + (f": {finding.detail}" if finding.detail else "")
     if finding.verdict == "equivalent":
         verdict = f"**{_MARKS[finding.verdict]}** {finding.detail}"
-    cells = (finding.claim, verdict, finding.effect or "–", finding.runs or _runs(outcome), _link(outcome))
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    cells = (finding.claim, verdict, finding.effect or "–", finding.runs or _runs(outcome))
+    return "| " + " | ".join([*map(_plain, cells), _link(outcome)]) + " |"
 
 
 def _runs(outcome: Outcome) -> str:
@@ -124,7 +124,7 @@ def _runs(outcome: Outcome) -> str:
 
 
 def _link(outcome: Outcome) -> str:
-    return f"[`{outcome.experiment}`](#{_anchor(outcome)}) {outcome.scale}"
+    return f"[`{_anchor(outcome)}`](#{_anchor(outcome)})"
 
 
 def _anchor(outcome: Outcome) -> str:
@@ -133,15 +133,21 @@ def _anchor(outcome: Outcome) -> str:
 
 def _details(outcome: Outcome, images: str) -> str:
     """One experiment: what was run, what it says, the figure, and the command that repeats it."""
-    lines = [f'<a id="{_anchor(outcome)}"></a>', "", f"#### {outcome.title}", ""]
-    lines += [f"Ours: {conditions_text(outcome.conditions)}. The paper {_decapitalised(outcome.paper)}", ""]
-    lines += [f"- *{f.label}*: {f.claim}. {f.evidence}" for f in outcome.findings]
+    lines = [f'<a id="{_anchor(outcome)}"></a>', "", f"#### {_plain(outcome.title)}", ""]
+    conditions = _plain(conditions_text(outcome.conditions))
+    lines += [f"Ours: {conditions}. The paper {_plain(_decapitalised(outcome.paper))}", ""]
+    lines += [f"- *{_plain(f.label)}*: {_plain(f.claim)}. {_plain(f.evidence)}" for f in outcome.findings]
     lines.append("")
     for figure in outcome.figures[:1]:
-        lines += [f"![{outcome.title}]({images}/{_anchor(outcome)}-{figure.name}.png)", ""]
-    folder = f"benchmarks/results/experiments/{outcome.experiment}/{outcome.scale}"
-    lines += [f"`eigengrad reproduce {outcome.experiment} --scale {outcome.scale}`; tables in `{folder}`.", ""]
+        lines += [f"![{_plain(outcome.title)}]({images}/{_anchor(outcome)}-{figure.name}.png)", ""]
+    command = outcome.command or f"eigengrad reproduce {outcome.experiment} --scale {outcome.scale}"
+    lines += [f"`{_plain(command)}`; tables in `{_plain(outcome.experiment)}/{_plain(outcome.scale)}`.", ""]
     return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """A text as one line of Markdown: nothing in it is a tag, a cell or a paragraph of its own."""
+    return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
 
 
 def _decapitalised(text: str) -> str:
