@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,7 @@ def call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
 
     def run(*arguments):
         outcome = RUNNER.invoke(app, arguments)
@@ -67,7 +69,7 @@ def test_help_of_every_command_teaches_by_examples(call, command):
 def test_examples_of_the_help_work(call, command):
     """Those that need no data, as dry runs."""
     block = re.search(r"```\n(.*?)```", command.__doc__, re.DOTALL).group(1)
-    examples = [line.split() for line in block.splitlines() if line.strip() and "DIR" not in line]
+    examples = [shlex.split(line) for line in block.splitlines() if line.strip() and "DIR" not in line]
     assert examples
     for program, *arguments in examples:
         assert program == "eigengrad"
@@ -277,6 +279,56 @@ def test_dry_runs_print_the_plan_and_the_time_and_write_nothing(call, tmp_path):
         assert code == 0
         assert "estimated time:" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_knows_what_methods_cost_and_that_jobs_share_cores(call, monkeypatch):
+    def minutes(*arguments):
+        text = call("sweep", "table4", "--scale", "paper", "--group-size", "64", *arguments, "--dry-run")[1]
+        number, unit = re.search(r"^estimated time: ([\d,]+) (s|min|h|days) ", text, re.MULTILINE).groups()
+        return int(number.replace(",", "")) * {"s": 1 / 60, "min": 1, "h": 60, "days": 1440}[unit], text
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    two, text = minutes("--jobs", "2")
+    assert "share" not in text
+    eight, text = minutes("--jobs", "8")
+    assert eight == pytest.approx(two, rel=0.05)  # eight do no more than two on two cores
+    assert "8 jobs share 2 cores" in text
+    one, _ = minutes("--jobs", "1", "--gradient", "taylor")
+    slow, _ = minutes("--jobs", "1", "--gradient", "power_iteration")
+    assert slow == pytest.approx(2.1 / 1.3 * one, rel=0.05)
+    monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 6.0, 6.0))
+    busy, text = minutes("--jobs", "2")
+    assert busy == pytest.approx(4 * two, rel=0.05)
+    assert "other work (a load of 6.0)" in text
+
+
+def test_a_sweep_takes_any_gradient_and_any_field(call, tmp_path):
+    code, text = call(
+        *("sweep", "table4", "--scale", "smoke", "--group-size", "4", "--trials", "1", "--jobs", "1"),
+        *("--gradient", "clip(threshold=50)", "--set", "epochs=1", "--set", "average=whitening", "--set", "subset=200"),
+    )
+    assert code == 0, text
+    (run,) = {path.parent for path in (tmp_path / "results" / "runs").glob("*/result.json")}
+    config = Result.load(run).config
+    assert (config.gradient, config.epochs, config.average) == ("clip(threshold=50)", 1, "whitening")
+    assert run.name in text
+    assert "eigengrad reproduce" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("table4", "--set", "depth=3"), "--set: got 'depth=3'; expected NAME=VALUE with one of the names"),
+        (("table4", "--set", "seed=3"), "seed is not for a sweep to set"),
+        (("table4", "--set", "eps=small"), "got eps=small; expected a number"),
+        (("table4", "--gradient", "soft"), "gradient: got 'soft'; expected one of"),
+        (("table8", "--gradient", "clip"), "--gradient and --set are for the experiments that classify"),
+    ],
+)
+def test_a_sweep_refuses_what_is_no_field_and_no_gradient(call, arguments, message):
+    code, text = call("sweep", *arguments, "--scale", "smoke", "--dry-run")
+    assert code == 2
+    assert message in " ".join(text.split())
 
 
 def test_the_time_of_runs_that_experiments_share_counts_once(call):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._execution import can_read
 from ..arguments import require_integer, require_non_negative, require_positive
-from .observation import exact_bracket, norm, observe_pass, observers
+from .observation import exact_bracket, norm, observe_kept, observe_pass, observers
 from .removed import is_attributed, warn_removed
 from .rule import GradientRule, skew_part
 from .spectrum import round_off
@@ -109,6 +109,8 @@ class PowerIteration(GradientRule):
         if n == 0 or (gL is None and gV is None):
             return torch.zeros_like(V)
         turns, scale = self._deflate(L, V)
+        if observers:
+            observe_kept(_kept(L, turns))
         G = torch.zeros_like(V)
         for i in reversed(range(len(turns))):
             turn, column = turns[i], n - 1 - i

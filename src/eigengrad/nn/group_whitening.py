@@ -23,6 +23,7 @@ from .._execution import functorch_active
 from .._inputs import full_precision, widen
 from .._saved import save
 from ..eigh import decompose
+from ..gradients.observation import observe_exact
 from ..matmul import precise_matmul
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
@@ -152,6 +153,8 @@ class _GroupWhiten(FusedFunction):
         x, weight, bias, mean = tensors
         points, dy = widen(with_strides(x, ctx.stride)), widen(gy).resolve_neg()
         dx: Tensor | None
+        if ctx.root_eps is not None:
+            observe_exact(ctx.S)
         if ctx.root_eps is not None and ctx.needs_input_grad[0] and ctx.process_group is None:
             found = ctx.passes.gradient_by_root(dy, points, ctx.S, ctx.L, ctx.V, ctx.root_eps, weight, mean)
             dx, g_weight, g_bias = found

@@ -148,7 +148,9 @@ def test_the_protocol_of_the_paper():
     assert PROTOCOLS["cifar10"]["paper"].group_sizes == (4, 8, 16, 32, 64)
     assert PROTOCOLS["hyperparameters"]["paper"].base.data == "cifar100"
     pooling = PROTOCOLS["pooling"]["paper"].base
-    assert (pooling.model, pooling.data, pooling.image_size, pooling.epochs) == ("alexnet", "imagenet", 256, 20)
+    assert (pooling.data, pooling.image_size, pooling.epochs) == ("imagenet", 227, 20)
+    assert (pooling.model, pooling.stem_width, pooling.norm) == ("alexnet_mpncov", 96, "batchnorm")
+    assert pooling.colour_jitter == 0.4
     last = pooling.lr * pooling.lr_factor**19
     assert (math.log10(pooling.lr), math.log10(last)) == pytest.approx((-1.2, -5.2))
 

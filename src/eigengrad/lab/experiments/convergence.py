@@ -89,16 +89,8 @@ def _epochs(cells: Cells, conditions: dict[str, str]) -> Table:
         curve = [round(100 * value, 2) for value in trials.curve("train_error")]
         area = trials.area_by_seed.values()
         mean = round(sum(area) / len(area), 3) if area else None
-        rows.append(
-            (
-                method,
-                size,
-                trials.succeeded,
-                mean,
-                *(curve[i] if i < len(curve) else None for i in (0, 1, 2)),
-                curve[-1] if curve else None,
-            )
-        )
+        shown = [curve[i] if i < len(curve) else None for i in (0, 1, 2)]
+        rows.append((method, size, trials.succeeded, mean, *shown, curve[-1] if curve else None))
     columns = ("method", "d", "runs", "mean over epochs %", "epoch 1 %", "epoch 2 %", "epoch 3 %", "last epoch %")
     return Table("convergence", "Training error over the epochs", columns, tuple(rows), conditions)
 

@@ -31,6 +31,8 @@ class Context:
         trials: seeds per setting; ``None`` leaves it to the scale.
         steps: of the trainings that are followed step by step; ``None`` leaves it to the scale.
         group_sizes: sizes d of the whitened groups; ``None`` leaves it to the scale.
+        gradients: of the whitening, in place of an experiment's own methods; for sweeps.
+        overrides: fields of every run's configuration that differ from the protocol's, unless a method sets them.
         jobs: processes to work with; ``None`` is one a core.
         threads: of each; ``None`` shares the cores among the jobs.
         backend, address: of the sweep: "local", or "ray" and its cluster.
@@ -46,6 +48,8 @@ class Context:
     group_sizes: tuple[int, ...] | None = None
     jobs: int | None = None
     threads: int | None = None
+    gradients: tuple[str, ...] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     backend: str = "local"
     address: str | None = None
     from_records: bool = False

@@ -38,7 +38,7 @@ class Table7(TrainedExperiment):
 
     name = "table7"
     title = "Table 7: covariance pooling with AlexNet"
-    paper = "ImageNet, 1,281,167 training images of 256 px, AlexNet, 1 trial; the schedule of MPN-COV."
+    paper = "ImageNet, 1,281,167 training images, AlexNet as MPN-COV trains it (227 px, 20 epochs), 1 trial."
     protocol = "pooling"
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from ..report.tables import conditions_text
 from ..sweeps import Grid
 from ..training import Config, Result
 from ..training.result import RESULT_FILE
+from .costs import parallel_runs, relative_cost
 from .experiment import Context, Plan, SweptExperiment
 from .presets import Preset, preset
 from .records import from_record, read_records, record, write_records
@@ -69,12 +70,19 @@ class TrainedExperiment(SweptExperiment):
             root = located(context.data_root, base.data)
             named = base.data not in MANY or not root.exists()
             base = base.replace(data_root=str(root), data_digest=None if named else digest(root))
+        base = base.replace(**context.overrides)
         return Grid(
             base,
-            self.methods(scale),
+            self.methods_of(scale, context),
             {"group_size": chosen.group_sizes},
             range(chosen.trials),
         )
+
+    def methods_of(self, scale: str, context: Context) -> Mapping[str, Mapping[str, Any]]:
+        """The experiment's methods, or those that the context asks for in their place."""
+        if not context.gradients:
+            return self.methods(scale)
+        return {gradient: {"norm": "dbn", "gradient": gradient} for gradient in context.gradients}
 
     def configs(self, scale: str, context: Context) -> list[Config]:
         """The configuration of every run, each once."""
@@ -84,23 +92,31 @@ class TrainedExperiment(SweptExperiment):
         """The runs, which of them are done, and how long the others will take."""
         chosen, configs = self.preset(scale, context), self.configs(scale, context)
         done = _finished(configs, context.runs)
-        waiting = [config.key() for config in configs if config.key() not in done]
-        seconds = chosen.seconds
-        basis = "one core of a 2.x GHz server without a GPU, where a run was measured"
+        waiting = [config for config in configs if config.key() not in done]
+        measured = _seconds_by_method(done)
+        known = [seconds / relative_cost(done[key].config) for key, seconds in _each(done)]
+        unit = statistics.median(known) if known else chosen.seconds
+        costs = {c.key(): measured.get(_method(c), unit * relative_cost(c)) for c in waiting}
+        at_once, why = parallel_runs(context.processes)
+        basis = "one core of a 2.x GHz server without a GPU, where runs were measured"
         if done:
-            seconds = statistics.median(result.seconds for result in done.values())
-            basis = f"the median of the {len(done)} runs that are done"
+            basis = f"the median of the {len(done)} runs that are done, method by method"
+        if why:
+            basis += f"; {why}"
         conditions = conditions_text(chosen.conditions())
         sizes = f"d = {', '.join(map(str, chosen.group_sizes))}; " if chosen.group_sizes else ""
+        total = sum(costs.values())
+        span = f"{min(costs.values()):,.0f} to {max(costs.values()):,.0f} s" if costs else "0 s"
         return Plan(
             [
-                f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): {', '.join(self.methods(scale))}",
+                f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): "
+                f"{', '.join(self.methods_of(scale, context))}",
                 f"{sizes}{conditions}",
-                f"one run: about {seconds:,.0f} s, {context.processes} at a time",
+                f"one run: about {span} on a core of its own, {context.processes} at a time",
             ],
-            len(waiting) * seconds / context.processes,
+            total / at_once,
             basis,
-            dict.fromkeys(waiting, seconds / context.processes),
+            {key: seconds / at_once for key, seconds in costs.items()},
         )
 
     def check_data(self, config: Config) -> None:
@@ -141,6 +157,24 @@ class TrainedExperiment(SweptExperiment):
 def _finished(configs: Sequence[Config], runs: Path) -> dict[str, Result]:
     keys = [config.key() for config in configs]
     return {key: Result.load(runs / key) for key in keys if (runs / key / RESULT_FILE).exists()}
+
+
+def _method(config: Config) -> tuple[Any, ...]:
+    """What two runs have in common that take as long as each other."""
+    return tuple(sorted((name, value) for name, value in config.hash_fields().items() if name != "seed"))
+
+
+def _each(done: Mapping[str, Result]) -> list[tuple[str, float]]:
+    """The runs that went on to their end: one that failed says little about the time of another."""
+    return [(key, result.seconds) for key, result in done.items() if result.succeeded]
+
+
+def _seconds_by_method(done: Mapping[str, Result]) -> dict[tuple[Any, ...], float]:
+    """The median time of the runs that are done, by method."""
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for key, seconds in _each(done):
+        found.setdefault(_method(done[key].config), []).append(seconds)
+    return {method: statistics.median(seconds) for method, seconds in found.items()}
 
 
 def located(root: Path, data: str) -> Path:

@@ -14,7 +14,9 @@ __all__ = ["POOLINGS", "average", "pooled", "second_order"]
 POOLINGS = ("average", *METHODS)
 
 
-def pooled(pooling: str, channels: int, size: int, *, window: int, reduced: int) -> tuple[nn.Module, int]:
+def pooled(
+    pooling: str, channels: int, size: int, *, window: int, reduced: int, eps: float | None = None
+) -> tuple[nn.Module, int]:
     """The named pooling of square feature maps, and the length of the vector that it makes.
 
     Args:
@@ -22,10 +24,11 @@ def pooled(pooling: str, channels: int, size: int, *, window: int, reduced: int)
         channels, size: of the feature maps.
         window: side of the squares that "average" averages, or all of a map that is smaller.
         reduced: channels that a 1×1 convolution leaves for second-order pooling.
+        eps: ε of second-order pooling; ``None`` is the method's own.
     """
     if pooling == "average":
         return average(channels, size, window)
-    return second_order(pooling, channels, reduced)
+    return second_order(pooling, channels, reduced, eps)
 
 
 def average(channels: int, size: int, window: int) -> tuple[nn.Module, int]:
@@ -34,9 +37,9 @@ def average(channels: int, size: int, window: int) -> tuple[nn.Module, int]:
     return nn.Sequential(nn.AvgPool2d(window), nn.Flatten()), channels * (size // window) ** 2
 
 
-def second_order(method: str, channels: int, reduced: int) -> tuple[nn.Module, int]:
-    """Second-order pooling behind a 1×1 convolution, and the length of its vector."""
+def second_order(method: str, channels: int, reduced: int | None, eps: float | None = None) -> tuple[nn.Module, int]:
+    """Second-order pooling, behind a 1×1 convolution unless ``reduced`` is None, and the length of its vector."""
     if method not in METHODS:
         raise unknown_choice("pooling", method, POOLINGS)
-    layer = SecondOrderPool2d(channels, reduced, method=method)
+    layer = SecondOrderPool2d(channels, reduced, method=method, eps=eps)
     return layer, layer.num_features
