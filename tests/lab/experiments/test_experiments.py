@@ -382,8 +382,8 @@ def test_fidelity_goes_on_where_it_was_and_says_what_taylor_costs(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in files} == written
     assert again.conditions["trainings"].startswith("4 of 2 steps")
     first = outcome.findings[0]
-    assert first.verdict == "undecided"  # two trainings
-    assert "loses" in first.effect
+    assert first.label.startswith("undecided: needs ")  # two trainings
+    assert first.effect.startswith("SVD-Taylor loses ")
     assert "share of λ₁" in outcome.markdown()
     files[0].write_text("{")
     with pytest.raises(ValueError, match=r"is damaged .*; delete it"):
