@@ -34,7 +34,7 @@ from eigengrad.lab.training import Config, Failure, Result
 from eigengrad.nn.second_order_pool import METHODS as POOLING_METHODS
 
 #: What the runs of the paper's claims are: not tables or figures of it, but pairs of runs, trainings, replays.
-DECIDING = ("fidelity", "errors", "settings", "convergence", "survival")
+DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "running_statistics")
 TRAINED = {name: e for name, e in EXPERIMENTS.items() if isinstance(e, TrainedExperiment)}
 
 

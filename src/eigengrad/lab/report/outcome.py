@@ -52,6 +52,11 @@ class Finding:
             raise ValueError(f"verdict: got {self.verdict!r}; expected one of {', '.join(VERDICTS)}")
 
     @property
+    def size(self) -> str:
+        """The effect; where there is none, as of arithmetic, the first sentence of the evidence."""
+        return self.effect or self.evidence.split(". ")[0].rstrip(".")
+
+    @property
     def label(self) -> str:
         """The verdict with its detail, as ``undecided: needs 12 more pairs``."""
         if not self.detail:

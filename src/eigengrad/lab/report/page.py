@@ -160,6 +160,19 @@ undecided says how many more runs would decide it.</p>
 {% if not outcomes %}
 <p>Nothing has been run yet. Try <code>eigengrad reproduce fig3</code>.</p>
 {% else %}
+{% if outcomes | claims %}
+<h2 class='board'>Every claim</h2>
+<div class='scroll'><table class='text'><thead><tr><th>claim</th><th>verdict</th><th>effect, 95 % interval</th>\
+<th>runs</th><th>from</th></tr></thead><tbody>
+{%- for o, f in outcomes | claims -%}
+<tr><td>{{ f.claim }}</td><td class='verdict'><span class='badge {{ f.verdict }}'>{{ f.verdict }}</span>\
+{% if f.detail %}<span class='detail'>{{ f.detail }}</span>{% endif %}</td>\
+<td>{{ f.size or "–" }}</td><td>{{ f.runs or "–" }}</td>\
+<td><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.experiment }}</a> {{ o.scale }}</td></tr>
+{%- endfor -%}
+</tbody></table></div>
+{% endif %}
+<h2 class='board'>Every experiment</h2>
 <div class='scroll'><table class='text'><thead>\
 <tr><th>experiment</th><th>scale</th><th>ours</th><th>claims of the paper</th></tr></thead><tbody>
 {%- for _, o in outcomes -%}
@@ -173,18 +186,6 @@ undecided says how many more runs would decide it.</p>
 </td></tr>
 {%- endfor -%}
 </tbody></table></div>
-{% if outcomes | claims %}
-<h2 class='board'>Every claim</h2>
-<div class='scroll'><table class='text'><thead><tr><th>claim</th><th>verdict</th><th>effect, 95 % interval</th>\
-<th>runs</th><th>from</th></tr></thead><tbody>
-{%- for o, f in outcomes | claims -%}
-<tr><td>{{ f.claim }}</td><td class='verdict'><span class='badge {{ f.verdict }}'>{{ f.verdict }}</span>\
-{% if f.detail %}<span class='detail'>{{ f.detail }}</span>{% endif %}</td>\
-<td>{{ f.effect or "–" }}</td><td>{{ f.runs or "–" }}</td>\
-<td><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.experiment }}</a> {{ o.scale }}</td></tr>
-{%- endfor -%}
-</tbody></table></div>
-{% endif %}
 {% endif %}
 {% for folder, o in outcomes %}
 <section id='{{ o.experiment }}-{{ o.scale }}'><h2>{{ o.title }}</h2>

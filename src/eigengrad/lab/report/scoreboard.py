@@ -113,7 +113,7 @@ def _row(outcome: Outcome, finding: Finding) -> str:
     verdict = f"**{_MARKS[finding.verdict]}**" + (f": {finding.detail}" if finding.detail else "")
     if finding.verdict == "equivalent":
         verdict = f"**{_MARKS[finding.verdict]}** {finding.detail}"
-    cells = (finding.claim, verdict, finding.effect or "–", finding.runs or _runs(outcome))
+    cells = (finding.claim, verdict, finding.size or "–", finding.runs or _runs(outcome))
     return "| " + " | ".join([*map(_plain, cells), _link(outcome)]) + " |"
 
 
