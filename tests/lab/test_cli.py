@@ -18,13 +18,13 @@ import torch
 from typer.testing import CliRunner
 
 import eigengrad
-from eigengrad.lab.app import app, bench, compare, reproduce, sweep, train, warmup
+from eigengrad.lab.app import app, bench, compare, fidelity, reproduce, sweep, train, warmup
 from eigengrad.lab.commands.terminal import explained
 from eigengrad.lab.files import DamagedFileWarning
 from eigengrad.lab.training import Result
 
 RUNNER = CliRunner()
-COMMANDS = (bench, compare, reproduce, sweep, train, warmup)
+COMMANDS = (bench, compare, fidelity, reproduce, sweep, train, warmup)
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -448,3 +448,40 @@ def test_bench_without_a_checkout_says_what_to_do(tmp_path):
     assert running.returncode == 2, text
     assert "benchmarks are not part of the installed package" in text
     assert "Clone the repository" in text
+
+
+# Fidelity and reports -------------------------------------------------------------------------------------------------
+
+
+def test_fidelity_measures_every_method_along_a_training(call, tmp_path):
+    code, text = call("fidelity", "--steps", "3", "--every", "2", "--group-size", "4")
+    assert code == 0, text
+    for part in ("SVD-Taylor, K = 9", "SVD-PI", "Exact (ours)", "share of λ₁", "index.html"):
+        assert part in text
+    assert (tmp_path / "results" / "fidelity" / "own" / "fidelity.png").exists()
+    code, text = call("fidelity", "--group-size", "5")
+    assert code == 2
+    assert "5" in text
+
+
+def test_report_builds_the_page_and_the_scoreboard_of_what_was_run(call, tmp_path):
+    assert call("report")[0] == 2  # nothing there
+    assert call("reproduce", "fig3", "--scale", "smoke")[0] == 0
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- scoreboard: begin -->\noutdated\n<!-- scoreboard: end -->\nafter\n")
+    code, text = call("report", "--document", "page.md")
+    assert code == 0, text
+    assert "fig3/smoke  confirmed. Taylor expansion turns" in text
+    written = document.read_text()
+    assert written.startswith("before\n")
+    assert written.endswith("after\n")
+    assert "outdated" not in written
+    assert "`eigengrad reproduce fig3 --scale smoke`" in written
+    picture = re.search(r"\]\((images/experiments/\S+\.png)\)", written)[1]
+    assert (tmp_path / picture).exists()
+    (tmp_path / "results" / "fig3" / "smoke" / "outcome.json").write_text("{")
+    code, text = call("report")
+    assert code == 1
+    assert "is damaged" in text
+    document.write_text("no marks")
+    assert call("report", "--document", "page.md")[0] == 2

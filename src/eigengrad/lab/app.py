@@ -9,7 +9,9 @@ import typer
 from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
+from .commands.fidelity import fidelity
 from .commands.info import info
+from .commands.report import report
 from .commands.reproduce import reproduce
 from .commands.stylize import stylize
 from .commands.sweep import sweep
@@ -26,6 +28,8 @@ app.command()(compare)
 app.command()(train)
 app.command()(sweep)
 app.command()(reproduce)
+app.command()(report)
+app.command()(fidelity)
 app.command()(bench)
 app.command()(info)
 app.command()(warmup)

@@ -51,11 +51,16 @@ def test_group_sizes_are_not_for_these(tmp_path):
         EXPERIMENTS["table8"].configs("smoke", Context(tmp_path, group_sizes=(4,)))
 
 
-def test_few_runs_leave_a_claim_open_and_many_decide_it():
-    assert larger("x", [3.0], [1.0], "e").verdict == "open"
-    assert larger("x", [3.0, 3.1, 2.9], [1.0, 1.1, 0.9], "e").verdict == "confirmed"
-    assert larger("x", [1.0, 1.1, 0.9], [3.0, 3.1, 2.9], "e").verdict == "not confirmed"
-    assert larger("x", [1.0, 3.1, 2.0], [3.0, 1.1, 2.2], "e").verdict == "open"
+def test_few_runs_leave_a_claim_undecided_and_many_decide_it():
+    def verdict(first, second):
+        return larger([("x", first, second)], margin=0.5, unit="points")[0].label
+
+    high, low = [3.0, 3.1, 2.9, 3.0, 3.2, 2.8], [1.0, 1.1, 0.9, 1.2, 1.0, 0.8]
+    assert verdict([3.0], [1.0]) == "undecided: protocol check"
+    assert verdict(high[:3], low[:3]) == "undecided: needs 3 more pairs"
+    assert verdict(high, low) == "confirmed"
+    assert verdict(low, high) == "refuted"
+    assert verdict(high, low[:5]) == "undecided: protocol check"  # one failed, and nobody knows which
 
 
 def test_a_sheet_has_a_row_for_each_and_says_what_failed(tmp_path):

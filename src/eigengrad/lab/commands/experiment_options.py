@@ -19,6 +19,7 @@ __all__ = [
     "Overrides",
     "Results",
     "Scale",
+    "Steps",
     "Threads",
     "Trials",
     "context",
@@ -38,6 +39,10 @@ DataRoot = Annotated[
     ),
 ]
 Trials = Annotated[int | None, typer.Option(min=1, help="Seeds for each setting. Default: what the scale says.")]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Steps of each training, for fidelity and survival. Default: what the scale says."),
+]
 GroupSizes = Annotated[
     list[int] | None,
     typer.Option("--group-size", min=1, help="Dimension d; repeat it for several. Default: what the scale says."),
@@ -71,6 +76,7 @@ def context(
     results: Path,
     data_root: Path | None,
     trials: int | None,
+    steps: int | None,
     group_sizes: list[int] | None,
     jobs: int | None,
     threads: int | None,
@@ -93,6 +99,7 @@ def context(
         results=results,
         data_root=data_root,
         trials=trials,
+        steps=steps,
         group_sizes=tuple(group_sizes) if group_sizes else None,
         jobs=jobs,
         threads=threads,

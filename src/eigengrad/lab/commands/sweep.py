@@ -75,7 +75,9 @@ def sweep(
         if own and not isinstance(chosen, TrainedExperiment):
             complain(f"{experiment} translates pictures; --gradient and --set are for the experiments that classify")
             raise typer.Exit(MISUSE)
-        settings = context(results, data_root, trials, group_size, jobs, threads, backend, address, gradient, overrides)
+        settings = context(
+            results, data_root, trials, None, group_size, jobs, threads, backend, address, gradient, overrides
+        )
         plan = chosen.plan(scale, settings)
         for step in plan.steps:
             say(step)

@@ -25,7 +25,7 @@ from .terminal import duration, explained, say
 if TYPE_CHECKING:
     from ..training import Config
 
-__all__ = ["train"]
+__all__ = ["protocol_config", "train"]
 
 _NORM = "Normalisation under test"
 
@@ -109,7 +109,7 @@ def train(
     """
     given = {name: value for name, value in locals().items() if name not in ("out", "fresh", "dry_run")}
     with explained(given):
-        config = _config(given)
+        config = protocol_config(given)
         directory = folder(out, config.key())
         if dry_run:
             _plan(config, directory)
@@ -117,7 +117,7 @@ def train(
             _train(config, directory, fresh)
 
 
-def _config(given: dict[str, Any]) -> Config:
+def protocol_config(given: dict[str, Any]) -> Config:
     """The protocol for the data, with the given options in place of its own."""
     from ..data import MANY, digest
     from ..experiments.presets import PROTOCOLS

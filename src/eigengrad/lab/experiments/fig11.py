@@ -64,17 +64,17 @@ class Fig11(Experiment):
         findings = (
             Finding(
                 "The printed angles: −44.99°, 0°, −5.71°, −0.06°, and −45° for clipping",
-                "confirmed" if agree else "not confirmed",
+                "confirmed" if agree else "refuted",
                 "Each to the digits that are printed; see the table.",
             ),
             Finding(
                 "If the leading eigenvalue is at least twice the next, the direction error is at most 5.71°",
-                "confirmed" if within else "not confirmed",
+                "confirmed" if within else "refuted",
                 "Smallest ρ on the grids: " + ", ".join(f"{v:.2f}° for q2 ≤ {k:g}" for k, v in lowest.items()) + ".",
             ),
             Finding(
                 "‖gradient‖ ≤ n(K+1)/ε · ‖∂L/∂v‖, whatever the spectrum",
-                "confirmed" if ratio <= 1 else "not confirmed",
+                "confirmed" if ratio <= 1 else "refuted",
                 f"The largest found is {100 * ratio:.1f} % of the bound, over spectra with ties, zeros and clusters.",
             ),
         )

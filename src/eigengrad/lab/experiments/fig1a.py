@@ -220,7 +220,7 @@ def _findings(gaps: dict[int, Any], matrices: int) -> list[Finding]:
     findings = [
         Finding(
             "The larger the matrix, the more likely are two close eigenvalues",
-            "confirmed" if grows == sorted(grows) else "not confirmed",
+            "confirmed" if grows == sorted(grows) else "refuted",
             f"For X Xᵀ/n and a gap below 2^-10 the share rises from {100 * grows[0]:.2f} % at d = {min(gaps)} to "
             f"{100 * grows[-1]:.1f} % at d = {largest} ({matrices:,} matrices each).",
         )
@@ -232,7 +232,7 @@ def _findings(gaps: dict[int, Any], matrices: int) -> list[Finding]:
         findings.append(
             Finding(
                 "At d = 150 there is more than a 0.1 % chance of two eigenvalues within 2^-10",
-                "confirmed" if expected[1 / 12] > 0.001 else "not confirmed",
+                "confirmed" if expected[1 / 12] > 0.001 else "refuted",
                 f"For X Xᵀ with uniform entries {100 * expected[1 / 12]:.2f} % by the formula; {count} of {matrices:,} "
                 f"sampled, {100 * count / matrices:.2f} ± {100 * math.sqrt(count) / matrices:.2f} %. It depends on how "
                 f"X is scaled: {100 * covariance:.0f} % for X Xᵀ/n, {100 * expected[1.0]:.4f} % for X Xᵀ with entries "

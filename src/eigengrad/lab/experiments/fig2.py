@@ -90,13 +90,13 @@ class Fig2(Experiment):
         findings = (
             Finding(
                 "Both whitenings decorrelate; ZCA retains the orientation of the points, PCA does not",
-                "confirmed" if white < 1e-6 and turns["ZCA"] < 1e-6 < 1 < turns["PCA"] else "not confirmed",
+                "confirmed" if white < 1e-6 and turns["ZCA"] < 1e-6 < 1 < turns["PCA"] else "refuted",
                 f"Covariances are I to {white:.0e}. The rotation in the polar decomposition of the whitening matrix is "
                 f"{turns['ZCA']:.0f}° for ZCA and {turns['PCA']:.0f}° for PCA.",
             ),
             Finding(
                 "Whitening and colouring of raw pixels transfers the colours",
-                "confirmed" if max(error for _, error in errors.values()) < 1e-3 else "not confirmed",
+                "confirmed" if max(error for _, error in errors.values()) < 1e-3 else "refuted",
                 f"Covariances are those of the other picture to {max(error for _, error in errors.values()):.0e}.",
             ),
         )

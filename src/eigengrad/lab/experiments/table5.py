@@ -12,9 +12,10 @@ from ..report.tables import conditions_text
 from .errors_figure import CAPTION, draw_errors, panels_by_size
 from .layout import Printed, cells_table, paper_table
 from .methods import WHITENING
-from .presets import Preset
+from .presets import Preset, claimed_steps
 from .trained import Cells, TrainedExperiment
-from .verdicts import better, never_fails
+from .trials import Trials
+from .verdicts import Pairs, better, never_fails
 
 __all__ = ["Table5", "two_networks"]
 
@@ -96,24 +97,29 @@ class Table5(TrainedExperiment):
             (table, cells_table(f"{self.name}_cells", cells, conditions)),
             (figure,),
             (
-                better("SVD-Taylor has a smaller error than SVD-PI", _pairs(cells, "SVD-Taylor", "SVD-PI")),
-                better("SVD-Taylor has a smaller error than batch norm", _pairs(cells, "SVD-Taylor", "Batch norm")),
+                *better(
+                    {
+                        "SVD-Taylor has a smaller error than SVD-PI": _pairs(cells, "SVD-Taylor", "SVD-PI"),
+                        "SVD-Taylor has a smaller error than batch norm": _pairs(cells, "SVD-Taylor", "Batch norm"),
+                    }
+                ),
                 never_fails(
                     "SVD-Taylor never fails",
                     {f"{m}, d = {size}": t for (m, size), t in cells.items() if m.endswith("SVD-Taylor")},
+                    steps=claimed_steps(self.protocol),
                 ),
             ),
             self.notes,
         )
 
 
-def _pairs(cells: Cells, first: str, second: str) -> dict[str, Any]:
-    """The cells of two methods that belong together."""
-    pairs = {}
+def _pairs(cells: Cells, first: str, second: str) -> dict[str, Pairs]:
+    """The cells of two methods that belong together: for each network, all dimensions."""
+    pairs: dict[str, list[tuple[Trials, Trials]]] = {}
     for network in NETWORKS:
         for (method, size), trials in cells.items():
             if method == f"{network} {first}":
                 other = cells.get((f"{network} {second}", size)) or cells.get((f"{network} {second}", None))
                 if other is not None:
-                    pairs[f"{network}, d = {size}"] = (trials, other)
-    return pairs
+                    pairs.setdefault(network, []).append((trials, other))
+    return dict(pairs)

@@ -28,6 +28,10 @@ PRINTED_REAL = {"cezanne": 91.38, "monet": 97.52, "photo": 92.14, "ukiyoe": 98.1
 _PRINTED_MEAN = 95.48  # as printed; the mean of the five is 95.83
 
 
+#: Points of accuracy that matter: a tenth of what lies between the paper's methods.
+MARGIN = 2.0
+
+
 class Table8(TranslationExperiment):
     """The accuracy of a classifier of styles on what each method paints, beside that on real pictures."""
 
@@ -52,18 +56,15 @@ class Table8(TranslationExperiment):
             _real_table(accuracy, conditions),
             _content_table(judge, galleries, setting.protocol.base.domain_a, conditions),
         )
-        findings = []
+        claims = []
         for style, by_method in shares.items():
             for first, second in (("SVD-WCT", "GD-WCT"), ("SVD-WCT", "Clip-WCT"), ("Exact (ours)", "GD-WCT")):
-                one, other = by_method[first], by_method[second]
-                findings.append(
-                    larger(
+                claims.append(
+                    (
                         f"{'(ours) ' if 'ours' in first else ''}Pictures of {first} are taken for {style} more often "
                         f"than those of {second}",
-                        one,
-                        other,
-                        f"{mean_text(one, 1) or 'failed'} % against {mean_text(other, 1) or 'failed'} %; real "
-                        f"pictures: {accuracy.by_class[style]:.1f} %.",
+                        by_method[first],
+                        by_method[second],
                     )
                 )
         return Outcome(
@@ -74,7 +75,7 @@ class Table8(TranslationExperiment):
             self.paper,
             tables,
             (),
-            tuple(findings),
+            tuple(larger(claims, margin=MARGIN, unit="points")),
             (
                 f"The classifier is {judge.about}. Its accuracy on real pictures is the most that can be expected.",
                 "Far fewer steps, smaller pictures and a slimmer network than the paper's: the order of the methods at "

@@ -19,7 +19,7 @@ from ..training.result import RESULT_FILE
 from .costs import parallel_runs, relative_cost
 from .experiment import Context, Plan, SweptExperiment
 from .presets import Preset, preset
-from .records import record, write_records
+from .records import from_record, read_records, record, write_records
 from .trials import Trials
 
 __all__ = ["Cells", "TrainedExperiment", "located"]
@@ -36,6 +36,8 @@ class TrainedExperiment(SweptExperiment):
     """
 
     protocol: ClassVar[str]
+    #: Whether every run is kept in runs.json with its curves. Where there are very many, each is a row of a table.
+    keeps_curves: ClassVar[bool] = True
 
     @abstractmethod
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
@@ -123,17 +125,33 @@ class TrainedExperiment(SweptExperiment):
 
     def run(self, scale: str, context: Context) -> Outcome:
         """Train what is not trained yet, and evaluate."""
-        start = time.perf_counter()
+        start, folder = time.perf_counter(), context.directory(self.name, scale)
+        cells = self._recorded(folder) if context.from_records else self._trained(scale, context)
+        if self.keeps_curves and not context.from_records:
+            rows = [{"method": m, "d": d, **record(r)} for (m, d), trials in cells.items() for r in trials.results]
+            write_records(folder, rows)
+        chosen = self.preset(scale, context)
+        if context.from_records:
+            chosen = replace(chosen, trials=max(trials.count for trials in cells.values()))
+        outcome = self.evaluate(scale, chosen, cells, folder)
+        return replace(outcome, seconds=time.perf_counter() - start)
+
+    def _trained(self, scale: str, context: Context) -> Cells:
+        """Every cell of the table, after training what is not trained yet."""
         results = {result.config.key(): result for result in self.train(scale, context)}
-        cells: Cells = {
+        return {
             (method, point.get("group_size")): Trials.of([results[config.key()] for config in configs])
             for method, point, configs in self.grid(scale, context).cells()
         }
-        folder = context.directory(self.name, scale)
-        rows = [{"method": m, "d": d, **record(r)} for (m, d), trials in cells.items() for r in trials.results]
-        write_records(folder, rows)
-        outcome = self.evaluate(scale, self.preset(scale, context), cells, folder)
-        return replace(outcome, seconds=time.perf_counter() - start)
+
+    def _recorded(self, folder: Path) -> Cells:
+        """Every cell of the table, as ``runs.json`` has its runs."""
+        if not self.keeps_curves:
+            raise ValueError(f"{self.name}: its runs are not recorded with their curves; train them instead")
+        cells: dict[tuple[str, int | None], list[Result]] = {}
+        for row in read_records(folder):
+            cells.setdefault((row.pop("method"), row.pop("d")), []).append(from_record(row))
+        return {cell: Trials.of(results) for cell, results in cells.items()}
 
 
 def _finished(configs: Sequence[Config], runs: Path) -> dict[str, Result]:
