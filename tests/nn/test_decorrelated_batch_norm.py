@@ -330,7 +330,7 @@ def test_the_whitening_matrix_may_be_averaged_beside_the_covariance(layer, momen
         share = 1 / t if momentum is None else momentum
         S = (1 - share) * S + share * module.whitening_matrices(group_covariance(x, 2))
     torch.testing.assert_close(module.running_whitening, S)
-    x = features(3, 8, 4, 5)
+    x, S = features(3, 8, 4, 5), module.running_whitening
     centred = (x - module.running_mean.view(-1, 1, 1)).reshape(3, 2, 4, 20)
     torch.testing.assert_close(module.eval()(x), (S @ centred).reshape(x.shape), rtol=1e-10, atol=1e-10)
     module.average = "covariance"  # both are there, so that one run can be evaluated by either

@@ -160,12 +160,13 @@ def _largest_gradient(spectrum: Tensor, degree: int) -> float:
 
 def _draw(folder: Path, grids: dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> str:
     with figures.style() as plt:
-        figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.9))
+        figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.1))
         for axis, (limit, title) in zip(axes, PANELS, strict=True):
             q2, q3, rho = grids[limit]
             reach = float(np.nanmax(np.abs(rho)))
             mesh = axis.pcolormesh(q2, q3, rho, cmap="Reds_r", vmin=-reach, vmax=0, rasterized=True)
             axis.set(title=title, xlabel="q2 = λ2/λ1", ylabel="q3 = λ3/λ1", aspect="equal")
             axis.grid(visible=False)
-            figure.colorbar(mesh, ax=axis, shrink=0.85, label="ρ, degrees")
+            # Above its bar: beside it, the label would touch that of the next panel.
+            figure.colorbar(mesh, ax=axis, shrink=0.72, pad=0.04).ax.set_title("ρ, °", fontsize=10, pad=8)
         return figures.save(figure, folder, "fig11")
