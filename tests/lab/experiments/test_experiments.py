@@ -34,7 +34,7 @@ from eigengrad.lab.training import Config, Failure, Result
 from eigengrad.nn.second_order_pool import METHODS as POOLING_METHODS
 
 #: What the runs of the paper's claims are: not tables or figures of it, but pairs of runs, trainings, replays.
-DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "running_statistics")
+DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "free_runs", "running_statistics")
 TRAINED = {name: e for name, e in EXPERIMENTS.items() if isinstance(e, TrainedExperiment)}
 
 
@@ -359,6 +359,8 @@ def test_the_design_of_the_deciding_experiments(tmp_path):
     assert (chosen.group_sizes, chosen.eps, chosen.seeds, chosen.steps, chosen.every) == (
         *((4, 8, 16, 32, 64), (1e-2, 1e-4), 5, 575, 10),
     )
+    free = find("free_runs").preset("paper", Context(tmp_path))
+    assert (free.trials, free.steps) == (10, 19_950)
     chosen = find("survival").size("paper", Context(tmp_path))
     assert (len(chosen.group_sizes) * chosen.seeds, chosen.steps, len(chosen.eps)) == (25, 20_000, 3)
 
@@ -373,7 +375,7 @@ def test_sizes_can_be_chosen_and_those_that_cannot_be_are_refused(name, tmp_path
 
 
 def test_fidelity_goes_on_where_it_was_and_says_what_taylor_costs(tmp_path):
-    experiment, context = find("fidelity"), Context(tmp_path, steps=2, group_sizes=(4,))
+    experiment, context = find("fidelity"), Context(tmp_path, steps=2, group_sizes=(4,), jobs=1)
     outcome = experiment.run("smoke", context)
     files = sorted((tmp_path / "fidelity" / "smoke" / "trajectories").iterdir())
     written = {path: path.stat().st_mtime_ns for path in files}
@@ -391,7 +393,7 @@ def test_fidelity_goes_on_where_it_was_and_says_what_taylor_costs(tmp_path):
 
 
 def test_survival_counts_failures_and_extrapolates_them(tmp_path):
-    outcome = find("survival").run("smoke", Context(tmp_path, steps=4, group_sizes=(16,)))
+    outcome = find("survival").run("smoke", Context(tmp_path, steps=4, group_sizes=(16,), jobs=1))
     hazards, matrices = outcome.tables
     rows = [dict(zip(matrices.columns, row, strict=True)) for row in matrices.rows]
     plain = [row for row in rows if row["method"] == "SVD"]

@@ -35,7 +35,7 @@ def reproduce(
         list[str],
         typer.Argument(
             help="fig1a fig1b fig2 fig3 fig4 table3 fig5 table4 fig6 fig7 table5 table6 table7 fig9 fig10 table8 "
-            "table9 table10 fig11 fidelity errors settings convergence survival running_statistics, or all.",
+            "table9 table10 fig11 fidelity errors settings convergence survival free_runs running_statistics, or all.",
             metavar="NAME...",
         ),
     ],
@@ -60,9 +60,9 @@ def reproduce(
     Each writes its tables (Markdown and CSV), figures (PNG and SVG) and what they confirm to results/NAME/SCALE, and
     all of them together are one page, results/report/index.html. Training runs that are done are not repeated.
 
-    fidelity, errors, settings, convergence, survival and running_statistics are no tables of the paper: they decide its
-    claims by many paired runs on the embedded digits (fidelity: on CIFAR-10), and go on with the same command and more
-    --trials.
+    fidelity, errors, settings, convergence, survival, free_runs and running_statistics are no tables of the paper: they
+    decide its claims by many runs on the embedded digits (fidelity: on CIFAR-10), and go on with the same command and
+    more --trials.
 
     fig1a, fig2, fig3, fig4, fig7, table10 and fig11 need no data. The others take embedded data at scale smoke,
     --data-root above: fig9, fig10, table8 and table9 a folder with train/photo, train/ukiyoe, … and the same in test/.

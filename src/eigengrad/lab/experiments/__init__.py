@@ -22,6 +22,7 @@ from .fig7 import Fig7
 from .fig9 import Fig9
 from .fig10 import Fig10
 from .fig11 import Fig11
+from .free_runs import FreeRuns
 from .running_statistics import RunningStatistics
 from .settings import HyperparameterPairs
 from .survival import Survival
@@ -75,12 +76,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         HyperparameterPairs(),
         Convergence(),
         Survival(),
+        FreeRuns(),
         RunningStatistics(),
     )
 }
 
 #: The experiments that decide claims stand first in reports; the paper's tables and figures follow in its order.
-_DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "running_statistics")
+_DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "free_runs", "running_statistics")
 ORDER = (*_DECIDING, *(name for name in EXPERIMENTS if name not in _DECIDING))
 
 

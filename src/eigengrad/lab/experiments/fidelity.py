@@ -21,10 +21,11 @@ from ..report.outcome import CONFIRMED, UNDECIDED, Figure
 from ..report.tables import Cell, conditions_text
 from ..statistics import cluster_bootstrap
 from ..training import Config
+from ..training.environment import available_cores
 from .experiment import Context, Experiment, Plan, check_scale
 from .presets import DATA_NAMES, PROTOCOLS
 from .trained import located
-from .trajectories import CONSTANT_RATE, follow, kept_or_made
+from .trajectories import CONSTANT_RATE, follow, made_in_parallel
 from .verdicts import Comparison, judge
 
 __all__ = ["FidelityExperiment"]
@@ -82,7 +83,7 @@ class FidelityExperiment(Experiment):
         chosen = self.size(scale, context)
         waiting = [path for path, _ in self._trajectories(scale, chosen, context) if not path.exists()]
         total = len(chosen.group_sizes) * len(chosen.eps) * chosen.seeds
-        seconds = len(waiting) * chosen.steps * chosen.cost
+        seconds = len(waiting) * chosen.steps * chosen.cost / min(context.processes, available_cores())
         return Plan(
             [
                 f"{total} trainings of {chosen.steps} steps ({total - len(waiting)} done), one snapshot in "
@@ -124,12 +125,11 @@ class FidelityExperiment(Experiment):
         if any(not path.exists() for path, _ in trajectories):
             first = trajectories[0][1]
             load(first.data, first.data_root, subset=first.subset, image_size=first.image_size)
-        found = []
-        for number, (path, config) in enumerate(trajectories, 1):
-            if not path.exists():
-                context.say(f"training {number} of {len(trajectories)}: {path.stem}")
-            entries = [_from_json(e) for e in kept_or_made(path, lambda c=config: _follow(c, chosen))]  # type: ignore[misc]
-            found.append(_Trajectory(config.group_size, config.eps, config.seed, entries))
+        recorded = made_in_parallel(_follow, [(path, (config, chosen)) for path, config in trajectories], context)
+        found = [
+            _Trajectory(config.group_size, config.eps, config.seed, [_from_json(e) for e in entries])
+            for (_, config), entries in zip(trajectories, recorded, strict=True)
+        ]
         outcome = self.evaluate(scale, chosen, found, context.directory(self.name, scale))
         return replace(outcome, seconds=time.perf_counter() - start)
 

@@ -132,6 +132,12 @@ PROTOCOLS: dict[str, dict[str, Preset]] = {
         "small": Preset(_LONGER, (64,), 12, 1297, 4e-4, _TOY_TEXT),
         "paper": Preset(_LONGER, (64,), 75, 1297, 4e-4, _TOY_TEXT),
     },
+    # How long trainings last; 950 epochs are 20,000 steps.
+    "free_runs": {
+        "smoke": Preset(_DIGITS, (4, 16), 2, 1297, 4e-4, _TOY_TEXT),
+        "small": Preset(_LONGER, _FEW_SIZES, 10, 1297, 4e-4, _TOY_TEXT),
+        "paper": Preset(_LONGER.replace(epochs=950, lr_step=400), _PAPER_SIZES, 10, 1297, 4e-4, _TOY_TEXT),
+    },
     # Table 4, Figures 1(b) and 6.
     "cifar10": {
         "smoke": Preset(_DIGITS, (4, 16), 2, 1297, 4e-4, _TOY_TEXT),

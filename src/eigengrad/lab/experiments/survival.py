@@ -22,9 +22,10 @@ from ..report.outcome import CONFIRMED, REFUTED, UNDECIDED, Figure
 from ..report.tables import Cell, conditions_text
 from ..statistics import Hazard, hazard, kaplan_meier, runs_for_bound, upper_bound
 from ..training import Config
+from ..training.environment import available_cores
 from .experiment import Context, Experiment, Plan, check_scale
 from .presets import DATA_NAMES, PROTOCOLS, claimed_steps
-from .trajectories import CONSTANT_RATE, follow, kept_or_made
+from .trajectories import CONSTANT_RATE, follow, made_in_parallel
 
 __all__ = ["Replay", "Survival"]
 
@@ -135,7 +136,7 @@ class Survival(Experiment):
                 f"d = {', '.join(map(str, chosen.group_sizes))}; ε = {', '.join(f'{e:g}' for e in chosen.eps)}; "
                 "torch's eigensolver and ours; float32 and float64",
             ],
-            waiting * chosen.steps * 0.06,
+            waiting * chosen.steps * 0.06 / min(context.processes, available_cores()),
             "one core of a 2.x GHz server without a GPU",
         )
 
@@ -144,10 +145,8 @@ class Survival(Experiment):
         start, chosen = time.perf_counter(), self.size(scale, context)
         files = self._trajectories(scale, chosen, context)
         found: dict[int, list[dict[Replay, _Fate]]] = {}
-        for number, (path, config) in enumerate(files, 1):
-            if not path.exists():
-                context.say(f"training {number} of {len(files)}: {path.stem}")
-            data = kept_or_made(path, lambda c=config: _follow(c, chosen))  # type: ignore[misc]
+        recorded = made_in_parallel(_follow, [(path, (config, chosen)) for path, config in files], context)
+        for (_, config), data in zip(files, recorded, strict=True):
             fates = {Replay(*replay): _Fate(*fate) for replay, fate in data}
             found.setdefault(config.group_size, []).append(fates)
         outcome = self.evaluate(scale, chosen, found, context.directory(self.name, scale))

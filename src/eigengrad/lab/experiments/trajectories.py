@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from ..training import Config
 from ..training.classification import Classification
 from ..training.engine import Engine
 from ..training.loop import run_context
+from .experiment import Context
+from .parallel import starmap
 
-__all__ = ["CONSTANT_RATE", "follow", "kept_or_made"]
+__all__ = ["CONSTANT_RATE", "follow", "kept_or_made", "made_in_parallel"]
 
 #: A number of epochs that no training reaches: the learning rate stays what it is.
 CONSTANT_RATE = 1_000_000
@@ -48,6 +50,27 @@ def _batches(task: Classification, engine: Engine) -> Iterator[Any]:
     while True:
         yield from engine.batches(task.epoch_batches(epoch))
         epoch += 1
+
+
+def made_in_parallel(
+    make: Callable[..., Any], tasks: Sequence[tuple[Path, tuple[Any, ...]]], context: Context
+) -> list[Any]:
+    """Return what the file of every task holds; ``make(*arguments)`` makes what is missing, one process a core.
+
+    Args:
+        make: a function that other processes can import.
+        tasks: the file and the arguments of each.
+        context: its jobs, and whom it tells what is done.
+    """
+    waiting = [(make, path, arguments) for path, arguments in tasks if not path.exists()]
+    for number, name in enumerate(starmap(_make, waiting, min(context.processes, len(waiting))), 1):
+        context.say(f"{number} of {len(waiting)} trainings done: {name}")
+    return [kept_or_made(path, lambda a=arguments: make(*a)) for path, arguments in tasks]  # type: ignore[misc]
+
+
+def _make(make: Callable[..., Any], path: Path, arguments: tuple[Any, ...]) -> str:
+    kept_or_made(path, lambda: make(*arguments))
+    return path.stem
 
 
 def kept_or_made(path: Path, make: Callable[[], Any]) -> Any:
