@@ -78,6 +78,7 @@ class Fig2(Experiment):
             tuple((name, *error) for name, error in errors.items()),
             {"eps": "1e-6", "arithmetic": "float32"},
         )
+        styled = _in_style(china, flower)
         drawings = (
             Figure(
                 _draw_points(folder, X, pca, zca),
@@ -90,9 +91,6 @@ class Fig2(Experiment):
                 "brought back as `eigengrad color` does it. (Photographs by danielbuechele and vultilion, CC BY 2.0, "
                 "from scikit-learn.)",
             ),
-        )
-        styled = _in_style(china, flower)
-        drawings += (
             Figure(
                 _draw_styles(folder, china, flower, styled),
                 "The same operations on deep features instead of pixels: images A and B, A in the style of B, and B in "
