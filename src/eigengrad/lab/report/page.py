@@ -14,7 +14,7 @@ from .outcome import VERDICTS, Outcome
 from .scoreboard import load_outcomes
 from .tables import cell_text, conditions_text
 
-__all__ = ["build_page"]
+__all__ = ["build_page", "render_page"]
 
 #: A vector drawing above this size is embedded as its PNG, which is then the smaller of the two.
 _LARGEST_SVG = 200_000
@@ -32,13 +32,17 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
     Returns:
         The page. A damaged outcome does not stop it: the page says which file could not be read, and why.
     """
-    outcomes, damaged = load_outcomes(results, order)
     page = results / "report" / "index.html"
     make_folder(page.parent)
     remove_partial(page.parent, older_than=ABANDONED)
     # JSON can hold halves of characters (lone surrogates), which no file can.
-    write_atomically(page, _document(outcomes, damaged).encode(errors="replace"))
+    write_atomically(page, render_page(results, order).encode(errors="replace"))
     return page
+
+
+def render_page(results: Path, order: Sequence[str] = ()) -> str:
+    """The page of :func:`build_page` as HTML, without writing it."""
+    return _document(*load_outcomes(results, order))
 
 
 def _document(outcomes: list[tuple[Path, Outcome]], damaged: list[str]) -> str:
