@@ -33,3 +33,22 @@ def test_links_between_documents_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", text):
         if "://" not in target:
             assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_scoreboard_is_that_of_the_committed_results():
+    """Every sentence of it comes from them: `eigengrad report --results … --document docs/experiments.md`."""
+    pytest.importorskip("jinja2")
+    from eigengrad.lab.experiments import ORDER
+    from eigengrad.lab.report import load_outcomes, scoreboard
+    from eigengrad.lab.report.scoreboard import BEGIN, END
+
+    outcomes, damaged = load_outcomes(ROOT / "benchmarks" / "results" / "experiments", ORDER)
+    assert not damaged
+    document = (ROOT / "docs" / "experiments.md").read_text()
+    written = document[document.index(BEGIN) + len(BEGIN) : document.index(END)]
+    assert written.strip() == scoreboard(outcomes).strip()
+    for folder, outcome in outcomes:
+        for figure in outcome.figures[:1] if outcome.findings else ():
+            copy = f"{outcome.experiment}-{outcome.scale}-{figure.name}.png"
+            shown = ROOT / "docs" / "images" / "experiments" / copy
+            assert shown.read_bytes() == (folder / f"{figure.name}.png").read_bytes(), copy

@@ -116,11 +116,29 @@ def test_eigenvalues_up_to_eps_are_dropped(spectrum, generator):
 
 
 def test_rayleigh_quotient_that_is_off_stops_the_loop(generator):
-    """An eigenvalue far below the round-off of the deflated matrix: what the iteration finds there is noise."""
-    L = torch.tensor([1e-12, 0.5, 1.0])
-    V = random_unitary((3,), generator).float()
+    """An eigenvector that is none, as deflation leaves them: the eigenvalue is not its quotient."""
+    L = torch.tensor([1e-4, 0.5, 1.0], dtype=torch.float64)
+    V = random_unitary((3,), generator)
+    V[:, 0] = V[:, 1]
     assert kept(eg.PowerIteration(**NEVER), L, V) == [True, True, True]
     assert kept(eg.PowerIteration(**{**NEVER, "rayleigh_error": 0.1}), L, V) == [False, True, True]
+
+
+def test_energy_may_count_the_eigenvalue_itself_as_it_is_printed(generator):
+    """Then the last eigenvector of every matrix is dropped, unless it is the first."""
+    V = random_unitary((4,), generator)
+    for L in (torch.tensor([0.5, 0.5, 1.0, 8.0]), torch.ones(4)):
+        rule = eg.PowerIteration(**{**NEVER, "energy": 0.9999, "inclusive": True})
+        assert kept(rule, L.double(), V) == [False, True, True, True]
+        assert kept(rule, L.double()[:1], V[:1, :1]) == [True]
+    rule = eg.PowerIteration(**{**NEVER, "energy": 0.5, "inclusive": True})
+    assert kept(rule, torch.tensor([0.5, 0.5, 1.0, 8.0], dtype=torch.float64), V) == [False, False, False, True]
+
+
+def test_without_stopping_conditions_all_but_round_off_is_kept(generator):
+    L = torch.tensor([0.0, 1e-9, 0.5, 1.0], dtype=torch.float64)
+    rule = eg.PowerIteration(eps=0.7, energy=0.1, stop=False)
+    assert kept(rule, L, random_unitary((4,), generator)) == [False, True, True, True]
 
 
 def test_energy_that_is_reached_stops_the_loop(generator):

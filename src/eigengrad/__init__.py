@@ -18,7 +18,20 @@ from .errors import (
     NotHermitianError,
     NotPositiveDefiniteError,
 )
-from .gradients import Clip, Exact, GradientRule, Lorentzian, Mask, PairRule, PowerIteration, Saturate, Taylor, Truncate
+from .gradients import (
+    Clip,
+    Exact,
+    GradientRule,
+    Lorentzian,
+    Mask,
+    PairRule,
+    PowerIteration,
+    Saturate,
+    Taylor,
+    Truncate,
+    UnitNormOrNaN,
+    register_rule,
+)
 from .matrix_functions import (
     kabsch,
     logdet,
@@ -32,10 +45,14 @@ from .matrix_functions import (
     newton_schulz_inv_sqrt,
     newton_schulz_sqrt,
     nuclear_norm,
+    pade_inv_sqrt,
+    pade_sqrt,
     pinv,
     polar,
     procrustes,
     spectral_projector,
+    taylor_inv_sqrt,
+    taylor_sqrt,
 )
 from .patch import patch_torch
 from .power_iteration import power_iteration
@@ -68,6 +85,7 @@ __all__ = [
     "SpectrumReport",
     "Taylor",
     "Truncate",
+    "UnitNormOrNaN",
     "diagnose",
     "eigh",
     "eigvalsh",
@@ -85,16 +103,21 @@ __all__ = [
     "newton_schulz_sqrt",
     "nn",
     "nuclear_norm",
+    "pade_inv_sqrt",
+    "pade_sqrt",
     "patch_torch",
     "pinv",
     "polar",
     "power_iteration",
     "procrustes",
+    "register_rule",
     "show_config",
     "spectral_projector",
     "spectrum_report",
     "svd",
     "svdvals",
+    "taylor_inv_sqrt",
+    "taylor_sqrt",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -46,7 +47,8 @@ class SpectrumReport:
             if x.numel() == 0:
                 return "–"
             low, high = x.min().item(), x.max().item()
-            return f"{low:.3g}" if low == high else f"{low:.3g} … {high:.3g}"
+            one = low == high or math.isnan(low)
+            return f"{low:.3g}" if one else f"{low:.3g} … {high:.3g}"
 
         count = self.condition.numel()
         lines = [
@@ -88,6 +90,7 @@ def spectrum_report(A: Tensor, *, gradient: str | GradientRule = "saturate") -> 
         lorentzian                  0
         mask                        0
         truncate                    0
+        unit_norm_or_nan            nan
         Taylor(degree=9, eps=0.01)  10
     """
     check_matrix("spectrum_report", A, square=True)
@@ -124,7 +127,10 @@ class GradientMonitor:
     for Taylor, e^(−Δ/τ) for Saturate. ``removed`` is its mean over all pairs; ``lost`` is what that means for the
     gradients at hand, in which most pairs of close eigenvalues may have no part: the norm of what was removed over the
     norm of the exact gradient, its mean over all matrices. (Gaps below finfo.eps · max|λ| count as that.) Power
-    iteration fills no R, so it is seen in ``lost`` only.
+    iteration fills no R, so it is seen in ``lost``, and in ``rank``: how many eigenvectors it kept, as for
+    ``Truncate``. Matrix functions and whitening layers with their exact gradient count as matrices that lost nothing.
+    Iterations that are differentiated as they are (``power_iteration``, Newton–Schulz, MPA, MTP) have no rule;
+    whitening layers that use them are seen in ``lost``, as the difference from the exact gradient of (M + εI)^(−½).
 
     The monitor adds up on the device, without waiting for it; reading a number (a property, ``str``) waits. What runs
     inside compiled code is not seen. While somebody monitors, there is no :class:`eigengrad.GradientWarning`.
@@ -152,6 +158,8 @@ class GradientMonitor:
         self._removed: Any = 0
         self._largest: Any = 0
         self._lost: Any = 0
+        self._kept: Any = 0
+        self._truncated = 0
 
     def __enter__(self) -> GradientMonitor:
         observers.append(self)
@@ -188,6 +196,12 @@ class GradientMonitor:
         self.matrices += exact.numel()
         self._add(exact, removed)
 
+    @torch.no_grad()
+    def observe_kept(self, kept: Tensor) -> None:
+        """Count the eigenvectors that were kept, boolean (..., n)."""
+        self._kept = self._kept + kept.sum()
+        self._truncated += kept.numel() // max(kept.shape[-1], 1)
+
     def _add(self, exact: Tensor, removed: Tensor) -> None:
         self._lost = self._lost + torch.where(exact > 0, removed / exact, torch.zeros_like(exact)).sum()
 
@@ -207,6 +221,11 @@ class GradientMonitor:
         return float(self._lost) / max(self.matrices, 1)
 
     @property
+    def rank(self) -> float:
+        """The mean number of eigenvectors that rules which drop some have kept; NaN where there was no such rule."""
+        return float(self._kept) / self._truncated if self._truncated else float("nan")
+
+    @property
     def amplification(self) -> float:
         """The largest |R| that was used."""
         return float(self._largest)
@@ -217,4 +236,5 @@ class GradientMonitor:
             f"{100 * self.acted:.3g} % of pairs regularised by {100 * self.threshold:.3g} % or more, "
             f"{100 * self.removed:.3g} % removed on average, {100 * self.lost:.3g} % of the gradient lost, "
             f"largest |R| {self.amplification:.3g}"
+            + (f", {self.rank:.3g} eigenvectors kept on average" if self._truncated else "")
         )

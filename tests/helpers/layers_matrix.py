@@ -64,6 +64,8 @@ LAYERS = [
     _dbn("zca-truncate", _ROUGH, gradient="truncate"),
     _dbn("zca-power_iteration", {**_ROUGH, "whitens": False}, gradient="power_iteration"),
     _dbn("zca-pi", {**_TIES, "whitens": False, "deterministic": False}, gradient="pi"),
+    Layer("mpa", {"method": "pade"}, IterativeNorm, whitens=False, differentiates=False, regular=False),
+    Layer("mtp", {"method": "taylor"}, IterativeNorm, whitens=False, differentiates=False, regular=False),
     Layer("iternorm", {"steps": 5}, IterativeNorm, whitens=False),
 ]
 REGULAR = [layer for layer in LAYERS if layer.regular]

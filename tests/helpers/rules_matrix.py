@@ -57,6 +57,7 @@ RULES = [
     Case(eg.Truncate(rank=2), lost=lambda q: 0.0),
     Case(eg.PowerIteration(), lost=lambda q: q**19),
     Case(eg.PowerIteration(steps=3, rayleigh_error=0.01), lost=lambda q: q**3),
+    Case(eg.UnitNormOrNaN(), lost=lambda q: 1 - (1 - q) / math.sqrt(2), regular=False, scale_free=False),
 ]
 REGULAR = [case for case in RULES if case.regular]
 PAIR_RULES = [case for case in RULES if isinstance(case.rule, PairRule)]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,13 +18,13 @@ import torch
 from typer.testing import CliRunner
 
 import eigengrad
-from eigengrad.lab.app import app, bench, compare, reproduce, sweep, train, warmup
+from eigengrad.lab.app import app, bench, compare, fidelity, reproduce, sweep, train, warmup
 from eigengrad.lab.commands.terminal import explained
 from eigengrad.lab.files import DamagedFileWarning
 from eigengrad.lab.training import Result
 
 RUNNER = CliRunner()
-COMMANDS = (bench, compare, reproduce, sweep, train, warmup)
+COMMANDS = (bench, compare, fidelity, reproduce, sweep, train, warmup)
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -33,6 +34,7 @@ def call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
 
     def run(*arguments):
         outcome = RUNNER.invoke(app, arguments)
@@ -67,7 +69,7 @@ def test_help_of_every_command_teaches_by_examples(call, command):
 def test_examples_of_the_help_work(call, command):
     """Those that need no data, as dry runs."""
     block = re.search(r"```\n(.*?)```", command.__doc__, re.DOTALL).group(1)
-    examples = [line.split() for line in block.splitlines() if line.strip() and "DIR" not in line]
+    examples = [shlex.split(line) for line in block.splitlines() if line.strip() and "DIR" not in line]
     assert examples
     for program, *arguments in examples:
         assert program == "eigengrad"
@@ -280,6 +282,56 @@ def test_dry_runs_print_the_plan_and_the_time_and_write_nothing(call, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_plan_knows_what_methods_cost_and_that_jobs_share_cores(call, monkeypatch):
+    def minutes(*arguments):
+        text = call("sweep", "table4", "--scale", "paper", "--group-size", "64", *arguments, "--dry-run")[1]
+        number, unit = re.search(r"^estimated time: ([\d,]+) (s|min|h|days) ", text, re.MULTILINE).groups()
+        return int(number.replace(",", "")) * {"s": 1 / 60, "min": 1, "h": 60, "days": 1440}[unit], text
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    two, text = minutes("--jobs", "2")
+    assert "share" not in text
+    eight, text = minutes("--jobs", "8")
+    assert eight == pytest.approx(two, rel=0.05)  # eight do no more than two on two cores
+    assert "8 jobs share 2 cores" in text
+    one, _ = minutes("--jobs", "1", "--gradient", "taylor")
+    slow, _ = minutes("--jobs", "1", "--gradient", "power_iteration")
+    assert slow == pytest.approx(2.1 / 1.3 * one, rel=0.05)
+    monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 6.0, 6.0))
+    busy, text = minutes("--jobs", "2")
+    assert busy == pytest.approx(4 * two, rel=0.05)
+    assert "other work (a load of 6.0)" in text
+
+
+def test_a_sweep_takes_any_gradient_and_any_field(call, tmp_path):
+    code, text = call(
+        *("sweep", "table4", "--scale", "smoke", "--group-size", "4", "--trials", "1", "--jobs", "1"),
+        *("--gradient", "clip(threshold=50)", "--set", "epochs=1", "--set", "average=whitening", "--set", "subset=200"),
+    )
+    assert code == 0, text
+    (run,) = {path.parent for path in (tmp_path / "results" / "runs").glob("*/result.json")}
+    config = Result.load(run).config
+    assert (config.gradient, config.epochs, config.average) == ("clip(threshold=50)", 1, "whitening")
+    assert run.name in text
+    assert "eigengrad reproduce" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("table4", "--set", "depth=3"), "--set: got 'depth=3'; expected NAME=VALUE with one of the names"),
+        (("table4", "--set", "seed=3"), "seed is not for a sweep to set"),
+        (("table4", "--set", "eps=small"), "got eps=small; expected a number"),
+        (("table4", "--gradient", "soft"), "gradient: got 'soft'; expected one of"),
+        (("table8", "--gradient", "clip"), "--gradient and --set are for the experiments that classify"),
+    ],
+)
+def test_a_sweep_refuses_what_is_no_field_and_no_gradient(call, arguments, message):
+    code, text = call("sweep", *arguments, "--scale", "smoke", "--dry-run")
+    assert code == 2
+    assert message in " ".join(text.split())
+
+
 def test_a_dry_run_says_which_data_is_missing(call):
     code, text = call("reproduce", "all", "--scale", "small", "--dry-run")
     text = re.sub(r"\s+", " ", text)
@@ -327,13 +379,6 @@ def test_the_help_of_stylize_shows_its_options(call):
 def test_errors_are_per_cent_in_the_line_of_an_epoch(call):
     text = call("train", "--epochs", "1", "--subset", "200", "--threads", "1")[1]
     assert re.search(r"epoch 1/1 .*train error \d+\.\d\d %  test error \d+\.\d\d %", re.sub(r"\s*\n", " ", text))
-
-
-def test_power_iteration_takes_the_iterations_of_the_paper_unless_said(call):
-    for arguments, degree in (((), 19), (("--degree", "9"), 9)):
-        text = call("train", "--gradient", "power_iteration", *arguments, "--dry-run")[1]
-        assert re.search(rf"^ +degree +{degree}$", text, re.MULTILINE)
-    assert re.search(r"^ +degree +9$", call("train", "--dry-run")[1], re.MULTILINE)
 
 
 def test_the_time_of_runs_that_experiments_share_counts_once(call):
@@ -453,3 +498,40 @@ def test_bench_without_a_checkout_says_what_to_do(tmp_path):
     assert running.returncode == 2, text
     assert "benchmarks are not part of the installed package" in text
     assert "Clone the repository" in text
+
+
+# Fidelity and reports -------------------------------------------------------------------------------------------------
+
+
+def test_fidelity_measures_every_method_along_a_training(call, tmp_path):
+    code, text = call("fidelity", "--steps", "3", "--every", "2", "--group-size", "4")
+    assert code == 0, text
+    for part in ("SVD-Taylor, K = 9", "SVD-PI", "Exact (ours)", "share of λ₁", "index.html"):
+        assert part in text
+    assert (tmp_path / "results" / "fidelity" / "own" / "fidelity.png").exists()
+    code, text = call("fidelity", "--group-size", "5")
+    assert code == 2
+    assert "5" in text
+
+
+def test_report_builds_the_page_and_the_scoreboard_of_what_was_run(call, tmp_path):
+    assert call("report")[0] == 2  # nothing there
+    assert call("reproduce", "fig3", "--scale", "smoke")[0] == 0
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- scoreboard: begin -->\noutdated\n<!-- scoreboard: end -->\nafter\n")
+    code, text = call("report", "--document", "page.md")
+    assert code == 0, text
+    assert "fig3/smoke  confirmed. Taylor expansion turns" in text
+    written = document.read_text()
+    assert written.startswith("before\n")
+    assert written.endswith("after\n")
+    assert "outdated" not in written
+    assert "`eigengrad reproduce fig3 --scale smoke`" in written
+    picture = re.search(r"\]\((images/experiments/\S+\.png)\)", written)[1]
+    assert (tmp_path / picture).exists()
+    (tmp_path / "results" / "fig3" / "smoke" / "outcome.json").write_text("{")
+    code, text = call("report")
+    assert code == 1
+    assert "is damaged" in text
+    document.write_text("no marks")
+    assert call("report", "--document", "page.md")[0] == 2

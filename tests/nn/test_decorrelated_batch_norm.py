@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from eigengrad import Taylor
 from eigengrad.gradients import RULES
 from eigengrad.nn import DecorrelatedBatchNorm1d, DecorrelatedBatchNorm2d, DecorrelatedBatchNorm3d
+from eigengrad.nn.functional import whitening_matrix
 from layers_matrix import (
     BATCH_NORM,
     BY_NDIM,
@@ -22,6 +23,7 @@ from layers_matrix import (
     SHAPES,
     WHITENINGS,
     ZCA,
+    Layer,
     features,
     group_covariance,
     over,
@@ -315,6 +317,63 @@ def test_evaluation_uses_the_matrix_of_the_running_covariance(layer):
     shape = (1, -1, 1, 1)
     expected = (S @ centred).reshape(x.shape) * module.weight.view(shape) + module.bias.view(shape)
     torch.testing.assert_close(module(x), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@over([*DEFAULTS, Layer("svd-pi", {"gradient": "power_iteration"})])
+def test_the_whitening_matrix_may_be_averaged_beside_the_covariance(layer, momentum):
+    """The running subspace of the paper's Algorithm 1: from I, with the same momentum."""
+    module = layer.make(8, group_size=4, momentum=momentum, average="whitening", affine=False)
+    S = torch.eye(4, dtype=F64).repeat(2, 1, 1)
+    assert torch.equal(module.running_whitening, S)
+    for t in range(1, 5):
+        x = features(2, 8, 3, 3, seed=t)
+        module(x)
+        share = 1 / t if momentum is None else momentum
+        S = (1 - share) * S + share * module.whitening_matrices(group_covariance(x, 2))
+    torch.testing.assert_close(module.running_whitening, S)
+    x, S = features(3, 8, 4, 5), module.running_whitening
+    centred = (x - module.running_mean.view(-1, 1, 1)).reshape(3, 2, 4, 20)
+    torch.testing.assert_close(module.eval()(x), (S @ centred).reshape(x.shape), rtol=1e-10, atol=1e-10)
+    module.average = "covariance"  # both are there, so that one run can be evaluated by either
+    S = module.whitening_matrices(module.running_covariance)
+    torch.testing.assert_close(module(x), (S @ centred).reshape(x.shape), rtol=1e-10, atol=1e-10)
+    again = layer.make(8, group_size=4, average="whitening", affine=False)
+    again.load_state_dict(module.state_dict())
+    assert torch.equal(again.running_whitening, module.running_whitening)
+    assert "average=whitening" in repr(again)
+    module.reset_running_stats()
+    assert torch.equal(module.running_whitening, torch.eye(4, dtype=F64).repeat(2, 1, 1))
+
+
+def test_a_converted_batch_norm_starts_as_the_same_function_with_averaged_matrices_too():
+    norm = torch.nn.BatchNorm2d(4).double()
+    norm.running_var.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    x = features(3, 4, 5, 5)
+    expected = norm.eval()(x)
+    layer = DecorrelatedBatchNorm2d.convert_batchnorm(norm, average="whitening")
+    torch.testing.assert_close(layer.eval()(x), expected)
+
+
+def test_averages_have_names():
+    with pytest.raises(ValueError, match="average: got 'S'; expected one of 'covariance', 'whitening'"):
+        DecorrelatedBatchNorm2d(4, average="S")
+
+
+def test_plain_power_iteration_is_not_clamped():
+    """Deflation that has gone wrong is a NaN, which training notices, and not an ε that hides it."""
+    M = torch.diag(torch.tensor([-0.5, 1.0, 2.0]))  # as round-off leaves it, only more so
+    assert whitening_matrix(M, eps=0.01, gradient="pi").isnan().any()
+    assert whitening_matrix(M, eps=0.01, gradient="svd").isfinite().all()
+
+
+def test_plain_power_iteration_takes_a_number_of_iterations():
+    M = torch.diag(torch.tensor([1.0, 8.0], dtype=F64))
+    torch.manual_seed(0)
+    many = whitening_matrix(M, eps=0.01, gradient="pi(steps=200)")
+    torch.testing.assert_close(many, whitening_matrix(M, eps=0.01), rtol=1e-8, atol=1e-8)
+    with pytest.raises(ValueError, match="the parameters of pi are: steps"):
+        whitening_matrix(M, gradient="pi(iterations=3)")
 
 
 @over(DEFAULTS)

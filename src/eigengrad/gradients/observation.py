@@ -19,6 +19,8 @@ __all__ = [
     "exact_and_removed",
     "exact_bracket",
     "norm",
+    "observe_exact",
+    "observe_kept",
     "observe_pairs",
     "observe_pass",
     "observers",
@@ -36,6 +38,9 @@ class Observer(Protocol):
 
     def observe_pass(self, exact: Tensor, removed: Tensor) -> None:
         """The norms of an exact gradient and of what a rule removed of it, (...)."""
+
+    def observe_kept(self, kept: Tensor) -> None:
+        """Which eigenvectors a rule kept that drops some, boolean (..., n)."""
 
 
 #: The observers at work: :class:`eigengrad.GradientMonitor` enters and leaves here.
@@ -117,6 +122,19 @@ def observe_pass(exact: Tensor, removed: Tensor) -> None:
         _PassObservation.apply(exact, removed)  # type: ignore[no-untyped-call]
 
 
+def observe_kept(kept: Tensor) -> None:
+    """Show which eigenvectors were kept, boolean (..., n), to the observers."""
+    if observers and not torch.compiler.is_compiling():
+        _KeptObservation.apply(kept.detach())  # type: ignore[no-untyped-call]
+
+
+def observe_exact(gradient: Tensor) -> None:
+    """Show to the observers that matrices (..., n, n) had their exact gradient."""
+    if observers and not torch.compiler.is_compiling():
+        exact = torch.ones(gradient.shape[:-2], dtype=torch.float64, device=gradient.device)
+        _PassObservation.apply(exact, torch.zeros_like(exact))  # type: ignore[no-untyped-call]
+
+
 def observe_pairs(L: Tensor, numerators: Tensor, R: Tensor) -> None:
     """Show R to the observers."""
     if observers and not torch.compiler.is_compiling():
@@ -144,6 +162,19 @@ class _PassObservation(Batched):
         for observer in observers:
             observer.observe_pass(exact, removed)
         return torch.empty_like(exact)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...
+
+
+class _KeptObservation(Batched):
+    """Hand the kept eigenvectors of a backward pass to the observers."""
+
+    @staticmethod
+    def forward(kept: Tensor) -> Any:
+        for observer in observers:
+            observer.observe_kept(kept)
+        return torch.empty_like(kept)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from .._execution import can_read
 from ..arguments import require_integer, require_non_negative, require_positive
-from .observation import exact_bracket, norm, observe_pass, observers
+from .observation import exact_bracket, norm, observe_kept, observe_pass, observers
 from .removed import is_attributed, warn_removed
 from .rule import GradientRule, skew_part
+from .spectrum import round_off
 from .taylor import Taylor
 
 
@@ -42,18 +43,30 @@ class PowerIteration(GradientRule):
 
     **When it stops.** Eigenvectors are dropped, and receive no gradient, from the first i on for which λ_i ≤ eps, or
     the Rayleigh quotient is off by ``rayleigh_error`` or more, or v_1 … v_{i−1} already hold the share ``energy`` of
-    Σλ. (The paper tests the energy including λ_i, which is 1 at i = n: taken literally it drops the last
-    eigenvector of every matrix, so here the test looks at the eigenvectors before it.) An indefinite matrix is shifted
-    as for Taylor, which puts its lowest eigenvalue at eps: that one is dropped.
+    Σλ. Eigenvalues are known to n · finfo.eps · max|λ| only, so one that exceeds eps by no more than that counts as
+    eps: of a covariance without full rank, M + εI has eigenvalues that *are* ε, computed a little above or below it.
+    An indefinite matrix is shifted as for Taylor, which puts its lowest eigenvalue at eps: that one is dropped.
+
+    **As printed.** Algorithm 1 counts λ_i itself in the energy, which is 1 at i = n, and its ``rank`` starts at 1: the
+    last eigenvector of every matrix is dropped, unless it is the only one. With ``inclusive`` so does this
+    rule; by default the test looks at the eigenvectors before v_i, and a matrix of full rank keeps them all.
+
+    **Truncation.** ``eigh`` returns all eigenvectors whatever the rule. Algorithm 1 also computes its whitening matrix
+    from the kept pairs alone; the layers that implement it (:mod:`eigengrad.nn`) do so by :meth:`truncate`.
 
     It costs n·steps products one after the other and loses accuracy as deflation goes on. :class:`Taylor` gives
     the same gradient in closed form; use this rule to reproduce SVD-PI.
 
     Args:
-        steps: power iterations per eigenvector, at least 1. The paper uses 19.
-        eps: smallest eigenvalue kept. ``None`` is n · finfo.eps · max|λ|.
+        steps: power iterations per eigenvector, at least 1. The work that proposed SVD-PI takes 19; the paper's K
+            makes K + 1.
+        eps: smallest eigenvalue that is dropped. ``None`` is the ε that a layer adds to its covariance, and
+            n · finfo.eps · max|λ| where nobody adds one.
         rayleigh_error: relative error of the Rayleigh quotient that stops the loop.
         energy: share of Σλ that is enough.
+        inclusive: count λ_i itself in the energy, as Algorithm 1 is printed.
+        stop: whether the loop has stopping conditions at all. Without, every eigenvector above round-off is kept, in
+            both passes, and the four parameters before this one say nothing.
 
     >>> import torch, eigengrad as eg
     >>> A = torch.eye(3, requires_grad=True)
@@ -66,6 +79,8 @@ class PowerIteration(GradientRule):
     eps: float | None = None
     rayleigh_error: float = 0.1
     energy: float = 1 - 1e-4
+    inclusive: bool = False
+    stop: bool = True
 
     def __post_init__(self) -> None:
         require_integer("PowerIteration", "steps", self.steps, minimum=1)
@@ -73,16 +88,29 @@ class PowerIteration(GradientRule):
             require_positive("PowerIteration", "eps", self.eps)
         require_non_negative("PowerIteration", "rayleigh_error", self.rayleigh_error)
         require_positive("PowerIteration", "energy", self.energy)
+        for name in ("inclusive", "stop"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"PowerIteration: {name} must be a bool; got {getattr(self, name)!r}")
 
     def kept(self, L: Tensor, V: Tensor) -> Tensor:
         """Which eigenvectors the stopping conditions leave: boolean (..., n), in the (ascending) order of ``L``."""
         return _kept(L, self._deflate(L, V)[0])
+
+    def truncate(self, L: Tensor, V: Tensor) -> Tensor:
+        """Ṽ: the eigenvectors (..., n, n) with zeros in place of the dropped ones, differentiable in ``V``."""
+        return V * self.kept(L.detach(), V.detach()).unsqueeze(-2)
+
+    def for_covariance(self, eps: float) -> PowerIteration:
+        """The rule with the ε that was added to a covariance, unless it has an ε of its own."""
+        return self if self.eps is not None or eps == 0 else replace(self, eps=eps)
 
     def pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
         n = L.shape[-1]
         if n == 0 or (gL is None and gV is None):
             return torch.zeros_like(V)
         turns, scale = self._deflate(L, V)
+        if observers:
+            observe_kept(_kept(L, turns))
         G = torch.zeros_like(V)
         for i in reversed(range(len(turns))):
             turn, column = turns[i], n - 1 - i
@@ -126,12 +154,10 @@ class PowerIteration(GradientRule):
         turns: list[_Deflation] = []
         if L.shape[-1] == 0:
             return turns, L.new_ones(())
-        positive, floor = Taylor(eps=self.eps).positive(L)
+        positive, floor = Taylor(eps=self.eps if self.stop else None).positive(L)
         scale = positive.amax(-1, keepdim=True)
         values = (positive / scale).flip(-1)
-        before = values.cumsum(-1) - values
-        enough = before >= self.energy * values.sum(-1, keepdim=True)
-        too_small = values <= floor / scale
+        drop = self._drop(values, floor / scale)
         M = (V * (positive / scale).unsqueeze(-2)) @ V.mH
         alive = torch.ones_like(values[..., :1], dtype=torch.bool).unsqueeze(-1)
         for i in range(L.shape[-1]):
@@ -144,17 +170,29 @@ class PowerIteration(GradientRule):
             rayleigh = (v.mH @ image).real
             norm = torch.linalg.vector_norm(image, dim=-2, keepdim=True)
             value = values[..., i, None, None]
-            stop = (
-                enough[..., i, None, None]
-                | too_small[..., i, None, None]
-                | ((rayleigh - value).abs() >= self.rayleigh_error * value)
-            )
+            stop = drop[..., i, None, None]
+            if self.stop:
+                stop = stop | ((rayleigh - value).abs() >= self.rayleigh_error * value)
             alive = alive & ~stop
             # A dropped turn is masked out, but must not produce an infinity that a zero could multiply.
             norm = torch.where(alive, norm, torch.ones_like(norm))
             turns.append(_Deflation(M, v, norm, alive))
             M = torch.where(alive, M - image @ v.mH, M)
         return turns, scale.unsqueeze(-1)
+
+    def _drop(self, values: Tensor, floor: Tensor) -> Tensor:
+        """Where λ_i ≤ ε or the energy is enough: boolean, of descending eigenvalues (..., n) with largest 1."""
+        roundoff = round_off(values)
+        if not self.stop:
+            return values <= roundoff
+        # None is round-off itself, which has no margin of its own.
+        too_small = values <= (floor if self.eps is None else floor + roundoff)
+        energy = values.cumsum(-1)
+        if not self.inclusive:
+            return too_small | (energy - values >= self.energy * energy[..., -1:])
+        enough = energy >= self.energy * energy[..., -1:]
+        first = torch.arange(values.shape[-1], device=values.device) == 0
+        return too_small | (enough & ~first)
 
     def _pull_turn(self, turn: _Deflation, G: Tensor, gv: Tensor | None) -> Tensor:
         """Gradient of M_{i−1} from that of M_i and that of v_i."""

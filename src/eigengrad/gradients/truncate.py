@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import require_integer, require_positive
+from .observation import observe_kept, observers
 from .rule import PairRule
 from .spectrum import pair_gaps, reciprocal_where, round_off, spectrum_scale
 
@@ -62,5 +63,7 @@ class Truncate(PairRule):
     def reciprocal(self, eigenvalues: Tensor) -> Tensor:
         gaps = pair_gaps(eigenvalues)
         kept = self.kept(eigenvalues)
+        if observers:
+            observe_kept(kept)
         apart = gaps > round_off(eigenvalues).unsqueeze(-1)
         return reciprocal_where(apart & kept.unsqueeze(-1) & kept.unsqueeze(-2), gaps)

@@ -11,7 +11,9 @@ from .commands.color import color
 from .commands.compare import compare
 from .commands.doctor import doctor
 from .commands.fetch import fetch
+from .commands.fidelity import fidelity
 from .commands.info import info
+from .commands.report import report
 from .commands.reproduce import reproduce
 from .commands.studio import studio
 from .commands.stylize import stylize
@@ -29,6 +31,8 @@ app.command()(compare)
 app.command()(train)
 app.command()(sweep)
 app.command()(reproduce)
+app.command()(report)
+app.command()(fidelity)
 app.command()(fetch)
 app.command()(bench)
 app.command()(info)

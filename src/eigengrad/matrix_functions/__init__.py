@@ -1,5 +1,6 @@
 """Functions of Hermitian matrices with exact derivatives, and the iterative approximations they replace."""
 
+from .approximants import pade_inv_sqrt, pade_sqrt, taylor_inv_sqrt, taylor_sqrt
 from .exp import matrix_exp
 from .function import matrix_function
 from .inv_sqrt import matrix_inv_sqrt
@@ -29,8 +30,12 @@ __all__ = [
     "newton_schulz_inv_sqrt",
     "newton_schulz_sqrt",
     "nuclear_norm",
+    "pade_inv_sqrt",
+    "pade_sqrt",
     "pinv",
     "polar",
     "procrustes",
     "spectral_projector",
+    "taylor_inv_sqrt",
+    "taylor_sqrt",
 ]

@@ -12,7 +12,7 @@ from ..errors import unknown_choice
 from ..matmul import precise_matmul
 from ..precision import full_precision, widen
 
-__all__ = ["newton_schulz_inv_sqrt", "newton_schulz_sqrt"]
+__all__ = ["frobenius", "newton_schulz_inv_sqrt", "newton_schulz_sqrt"]
 
 
 def newton_schulz_sqrt(A: Tensor, steps: int = 5, *, normalize: str = "trace", eps: float = 0.0) -> Tensor:
@@ -71,7 +71,7 @@ def _iterate(
         identity = torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)
         if eps:
             M = M + eps * identity
-        c = _trace(M) if normalize == "trace" else _frobenius(M)
+        c = _trace(M) if normalize == "trace" else frobenius(M)
         c = torch.where(c == 0, torch.ones_like(c), c)
         Y, Z = M / c, identity.expand_as(M)
         for _ in range(steps):
@@ -84,7 +84,8 @@ def _trace(M: Tensor) -> Tensor:
     return torch.diagonal(M, dim1=-2, dim2=-1).real.sum(-1)[..., None, None]
 
 
-def _frobenius(M: Tensor) -> Tensor:
+def frobenius(M: Tensor) -> Tensor:
+    """Frobenius norm of each matrix: (..., n, n) to (..., 1, 1)."""
     if M.numel() == 0:
         return _trace(M)
     # Scaled first: the squares of very small or large entries leave the range of the type.

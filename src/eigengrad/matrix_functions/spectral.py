@@ -28,6 +28,7 @@ from ..arguments import require_non_negative
 from ..eigh import decompose, eigh
 from ..errors import DomainError, first_index
 from ..gradients import GradientRule
+from ..gradients.observation import observe_exact
 from ..gradients.spectrum import round_off
 from ..kernels import function_vjp, gpu
 from ..matmul import precise_matmul
@@ -188,6 +189,7 @@ class _Spectral(Batched):
     def backward(ctx: Any, G: Tensor) -> Any:
         A, L, V = saved(ctx)
         with full_precision(V):
+            observe_exact(G)
             return directional(A, G, L, V, ctx.f), None, None, None
 
     @staticmethod

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import require_integer
-from ..gradients import GradientRule
+from ..gradients import GradientRule, resolve
 from .whitening import default_gradient, whitening_matrix
 from .whitening_norm import WhiteningNorm
 
@@ -35,12 +35,15 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         num_groups: int | None = None,
         whitening: str = "zca",
         gradient: str | GradientRule | None = None,
+        average: str = "covariance",
         process_group: Any = None,
     ) -> None:
-        self.whitening = whitening
-        self.gradient = gradient
         # Refuses a name that does not exist now rather than at the first batch. No matrix: nothing to compile for.
         whitening_matrix(torch.empty(0, 1, 1), whitening=whitening, gradient=gradient)
+        self.whitening = whitening
+        # A name with parameters becomes a rule: the compiler cannot parse.
+        named = isinstance(gradient, str) and "(" in gradient and not gradient.startswith("pi(")
+        self.gradient = resolve(gradient) if named and gradient is not None else gradient
         super().__init__(
             num_features,
             eps,
@@ -52,6 +55,7 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
             bias=bias,
             group_size=group_size,
             num_groups=num_groups,
+            average=average,
             process_group=process_group,
         )
 
@@ -64,6 +68,10 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
     def _root_eps(self) -> float | None:
         own = type(self).whitening_matrices is _DecorrelatedBatchNorm.whitening_matrices
         return self.eps if own and self.whitening == "zca" and self.gradient in (None, "exact") else None
+
+    def _iterated_eps(self) -> float | None:
+        plain = isinstance(self.gradient, str) and self.gradient.partition("(")[0] == "pi"
+        return self.eps if plain and self.whitening == "zca" else None
 
     def extra_repr(self) -> str:
         gradient = default_gradient(self.whitening) if self.gradient is None else self.gradient
@@ -92,7 +100,7 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
             first: convert only this many, in the order of ``module.named_modules()``.
             eps: ε of the new layers; ``None`` keeps the batch norm's. The paper uses 1e-2.
             group_size: d; where it does not divide a layer's channels, their greatest common divisor is used.
-            options: further arguments of the new layers: whitening, gradient, process_group.
+            options: further arguments of the new layers: whitening, gradient, average, process_group.
 
         >>> import torch
         >>> from eigengrad.nn import DecorrelatedBatchNorm2d
@@ -165,7 +173,8 @@ class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
 
     Channels are taken in groups of d. With mean μ and covariance M (divided by the count) of a group over the batch and
     its positions, y = γ S (x − μ) + β with S (M + εI) Sᵀ = I. In evaluation, S is derived from the running
-    *covariance*, which is what is averaged; averaging S itself would be less stable.
+    *covariance*, which is what is averaged; ``average="whitening"`` averages S itself, the running subspace of the
+    paper's Algorithm 1, which the paper holds to be less stable.
 
     Shapes and behaviour follow ``nn.BatchNorm``: argument order, ``momentum=None`` for a cumulative average,
     ``track_running_stats=False`` for batch statistics always. The gradient is exact by default, whatever the spectrum;
@@ -181,6 +190,9 @@ class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
         whitening: "zca" (symmetric), "pca" (components in order of variance) or "cholesky" (lower triangular).
         gradient: how S is differentiated: see :func:`eigengrad.nn.functional.whitening_matrix`. ``None`` is "exact",
             and "saturate" for PCA.
+        average: what evaluation uses: "covariance", S of the averaged covariance; or "whitening", the average of S over
+            the batches (from I). The second keeps both averages (and derives S of a batch twice), so that setting the
+            attribute ``average`` of a trained layer compares the two.
         process_group: share statistics between the processes of this group while training; "world" is all of them.
             ``None`` shares none, and warns once where there are others; "local" shares none and says nothing. See also
             :meth:`convert_sync_batchnorm`.

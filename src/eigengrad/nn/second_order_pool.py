@@ -6,6 +6,7 @@ of its eigenvalues, how that is differentiated, and how the result is normalised
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +16,16 @@ from torch import Tensor, nn
 from .._inputs import add_to_diagonal
 from .._transforms import is_fixed
 from ..arguments import require_integer, require_non_negative, require_number
+from ..eigh import eigh
 from ..errors import unknown_choice
-from ..gradients import Clip, GradientRule, resolve
+from ..gradients import Clip, GradientRule, PowerIteration, resolve
 from ..matmul import precise_matmul
-from ..matrix_functions import newton_schulz_sqrt
+from ..matrix_functions import newton_schulz_sqrt, pade_sqrt, taylor_sqrt
 from ..matrix_functions.divided_differences import ScalarFunction
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.log import Log
 from ..matrix_functions.power import Power
-from ..matrix_functions.spectral import apply
+from ..matrix_functions.spectral import apply, into_domain
 from ..matrix_functions.sqrt import Sqrt
 from ..precision import REAL, full_precision, widen
 from ..solvers import require_finite
@@ -35,7 +37,13 @@ __all__ = ["METHODS", "PoolingMethod", "SecondOrderPool2d", "second_order_pool"]
 
 _NAME = "second_order_pool"
 _MOMENTS = ("covariance", "second_moment", "gaussian")
-_FUNCTIONS = ("power", "log", "newton_schulz")
+#: Approximate square roots, by the names they have as functions.
+_ITERATIVE: dict[str, Callable[..., Tensor]] = {
+    "newton_schulz": newton_schulz_sqrt,
+    "pade": pade_sqrt,
+    "taylor": taylor_sqrt,
+}
+_FUNCTIONS = ("power", "log", *_ITERATIVE)
 _NORMS = ("frobenius", "l2", "signed_sqrt")
 _OUTPUTS = ("triu", "matrix", "features")
 
@@ -47,13 +55,16 @@ class PoolingMethod:
     Args:
         moment: of the M positions x_i of a sample: "covariance" (centred), "second_moment" (about zero), or "gaussian",
             the second moment of (x_i, 1), which is the embedding [[Σ + μμᵀ, μ], [μᵀ, 1]] of N(μ, Σ). All ÷ M.
-        function: "power" (λ^power), "log", or "newton_schulz" (``steps`` iterations towards the square root).
+        function: "power" (λ^power), "log", or an approximate square root: "newton_schulz" (``steps`` iterations),
+            "pade" (MPA) or "taylor" (MTP) of degree ``steps``.
         power: α. With 1 there is nothing to decompose.
         eps: added to the diagonal of the moment; eigenvalues that round-off puts below it count as eps.
         gradient: "exact", by divided differences; or a rule, to differentiate through :func:`eigengrad.eigh`.
+            :class:`~eigengrad.PowerIteration` (SVD-PI) stops at ``eps``, and S is of the eigenvectors it keeps; with
+            ``stop=False`` of all of them.
         normalize: ``None``; "frobenius" divides the matrix by its Frobenius norm √Σλ^2α (the paper's form); "l2"
             divides the output of each sample by its length; "signed_sqrt" takes sign(y)√|y| of its entries first.
-        steps: of Newton–Schulz.
+        steps: of Newton–Schulz; the degree of "pade" and "taylor".
 
     >>> from eigengrad.nn import SecondOrderPool2d
     >>> root = PoolingMethod(power=0.5, eps=1e-3, normalize="frobenius")
@@ -77,16 +88,22 @@ class PoolingMethod:
         require_number(_NAME, "power", self.power)
         require_non_negative(_NAME, "eps", self.eps)
         require_integer(_NAME, "steps", self.steps, minimum=1)
-        resolve(self.gradient)
+        rule = resolve(self.gradient)
+        if (
+            isinstance(self.gradient, str) and "(" in self.gradient
+        ):  # a name with parameters, which compilers cannot parse
+            object.__setattr__(self, "gradient", rule)
 
 
 #: The paper's table, by name. To add a method, add a line.
 METHODS: dict[str, PoolingMethod] = {
     "exact": PoolingMethod(),
     "svd_taylor": PoolingMethod(gradient="taylor"),
-    "svd_pi": PoolingMethod(gradient="power_iteration"),
+    "svd_pi": PoolingMethod(gradient=PowerIteration(steps=10, inclusive=True)),
     "mpn_cov": PoolingMethod(gradient=Clip(100.0)),
     "isqrt_cov": PoolingMethod(function="newton_schulz", eps=0.0),
+    "mpa": PoolingMethod(function="pade", eps=0.0),
+    "mtp": PoolingMethod(function="taylor", eps=0.0, steps=10),
     "g2denet": PoolingMethod(moment="gaussian"),
     "deep_o2p": PoolingMethod(moment="second_moment", function="log", eps=1e-3),
     "bilinear": PoolingMethod(moment="second_moment", power=1.0, eps=0.0, normalize="signed_sqrt"),
@@ -121,7 +138,7 @@ def second_order_pool(
         eps: added to the diagonal.
         gradient: "exact", or a rule such as "taylor" or ``Clip(100.0)``.
         normalize: "frobenius", "l2", "signed_sqrt" or ``None``; "method" leaves the choice to the method.
-        steps: of Newton–Schulz.
+        steps: of Newton–Schulz, or the degree of MPA and MTP.
         output: "triu", the upper triangle of S row by row, (N, C(C+1)/2), every entry as it is, as in MPN-COV and
             iSQRT-COV (no √2 off the diagonal, so its length is not the norm of S); "matrix", S itself, (N, C, C);
             "features", S·X̃ as Algorithm 3 writes it, (N, C, H, W). For the Gaussian embedding C is one more.
@@ -239,7 +256,7 @@ def _choose(
         raise TypeError(f"method: got {method!r}; expected a PoolingMethod or a name: {', '.join(METHODS)}")
     given: dict[str, Any] = {"power": power, "eps": eps, "gradient": gradient, "steps": steps}
     given = {argument: value for argument, value in given.items() if value is not None}
-    unused = {"power": ("steps",), "log": ("power", "steps"), "newton_schulz": ("power", "gradient")}[method.function]
+    unused = {"power": ("steps",), "log": ("power", "steps")}.get(method.function, ("power", "gradient"))
     for argument in unused:
         if argument in given:
             raise ValueError(
@@ -297,15 +314,25 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     if root and eps > 0 and is_fixed(count) and count < d:
         return thin_sqrt(points, eps)
     moment = second_moment(points, max(count, 1))
-    if method.function == "newton_schulz":
-        return newton_schulz_sqrt(moment, method.steps, eps=eps)
+    if method.function in _ITERATIVE:
+        return _ITERATIVE[method.function](moment, method.steps, eps=eps)
     if method.function == "power" and method.power == 1:
         require_finite(_NAME, moment, None)
         return add_to_diagonal(moment, eps) if eps else moment
     f = Log() if method.function == "log" else _power(method.power)
+    rule = resolve(method.gradient)
+    if isinstance(rule, PowerIteration):
+        return _truncated(moment, f, eps, rule.for_covariance(eps))
     return apply(
         _NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None, known_hermitian=True
     )
+
+
+def _truncated(moment: Tensor, f: ScalarFunction, eps: float, rule: PowerIteration) -> Tensor:
+    """Ṽ f(λ) Ṽᵀ of the eigenvectors that SVD-PI keeps, as Algorithm 1 computes its S."""
+    L, V = eigh(add_to_diagonal(moment, eps) if eps else moment, gradient=rule)
+    V = rule.truncate(L, V)
+    return precise_matmul(V * f.value(into_domain(_NAME, f, L, eps)).unsqueeze(-2), V.mH)
 
 
 def _power(exponent: float) -> ScalarFunction:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from .._inputs import add_to_diagonal, check_matrix
 from ..arguments import require_non_negative
 from ..eigh import eigh
 from ..errors import unknown_choice
-from ..gradients import RULES, Exact, GradientRule, PowerIteration, resolve
+from ..gradients import RULES, Exact, GradientRule, PowerIteration, parse_rule, resolve
 from ..matmul import precise_matmul
 from ..matrix_functions import matrix_inv_sqrt
 from ..matrix_functions.inv_sqrt import InvSqrt
@@ -24,7 +26,6 @@ KINDS = ("zca", "pca", "cholesky")
 
 #: The paper's names for gradients of the whitening matrix that are not rules.
 _SVD, _PI = "svd", "pi"
-_NAMES = (*RULES, _SVD, _PI)
 
 
 def default_gradient(whitening: str) -> str:
@@ -46,8 +47,10 @@ def whitening_matrix(
         whitening: "zca", "pca" or "cholesky".
         gradient: for ZCA "exact" (divided differences, the default), or a rule or its name to differentiate through
             :func:`eigengrad.eigh`: "taylor", "clip", … are the paper's SVD-Taylor, SVD-Clip; "power_iteration" is
-            SVD-PI, which also drops what its stopping conditions drop; "svd" is plain ``torch.linalg.eigh``; "pi" is
-            power iteration in both passes. For PCA a rule, "saturate" by default. Cholesky has its own and takes none.
+            SVD-PI: its stopping conditions, with this ``eps``, truncate S as well (the paper's Algorithm 1), and
+            ``PowerIteration(stop=False)`` keeps all eigenvectors; "svd" is plain ``torch.linalg.eigh``; "pi", or
+            "pi(steps=19)", is power iteration in both passes, not clamped at ε: NaN where it finds an eigenvalue below
+            zero. For PCA a rule, "saturate" by default. Cholesky has its own and takes none.
 
     Returns:
         (..., d, d).
@@ -71,27 +74,54 @@ def whitening_matrix(
         with full_precision(covariance):
             return _cholesky(widen(covariance), eps).to(covariance.dtype)
     gradient = default_gradient(whitening) if gradient is None else gradient
-    if isinstance(gradient, str) and gradient not in _NAMES:
-        raise unknown_choice("gradient", gradient, _NAMES)
+    if gradient != _SVD and not _is_pi(gradient):
+        _refuse_unknown(gradient)
     if whitening == "zca" and gradient == "exact":
         return matrix_inv_sqrt(covariance, eps=eps)
     with full_precision(covariance):
         return _by_eigenvectors(widen(covariance), eps, whitening, gradient).to(covariance.dtype)
 
 
+def _is_pi(gradient: str | GradientRule) -> bool:
+    """Whether it is plain power iteration: "pi", or "pi(steps=…)"."""
+    return isinstance(gradient, str) and (gradient == _PI or gradient.startswith(f"{_PI}("))
+
+
+def _pi_steps(gradient: str) -> dict[str, Any]:
+    if gradient == _PI:
+        return {}
+    _, parameters = parse_rule(gradient)
+    if set(parameters) - {"steps"}:
+        raise ValueError(f"gradient: got {gradient!r}; the parameters of {_PI} are: steps")
+    return parameters
+
+
+def _refuse_unknown(gradient: str | GradientRule) -> None:
+    """The registry's error for what is no rule, with the two names more that a whitening matrix knows."""
+    try:
+        resolve(gradient)
+    except ValueError as error:
+        if isinstance(gradient, str) and "expected one of" in str(error):
+            raise unknown_choice("gradient", gradient, (*RULES, _SVD, _PI)) from None
+        raise
+
+
 def _by_eigenvectors(covariance: Tensor, eps: float, whitening: str, gradient: str | GradientRule) -> Tensor:
     M = add_to_diagonal(covariance, eps)  # the rules see λ + ε, as in the paper
-    if gradient == _PI:
-        L, V = power_iteration(M, covariance.shape[-1])
+    pi = _is_pi(gradient)
+    if pi:
+        L, V = power_iteration(M, covariance.shape[-1], **_pi_steps(str(gradient)))
     else:
         rule = Exact() if gradient == _SVD else resolve(gradient)
+        if isinstance(rule, PowerIteration):
+            rule = rule.for_covariance(eps)
         L, V = eigh(M, gradient=rule)
         if isinstance(rule, PowerIteration):
-            kept = rule.kept(L.detach(), V.detach())
-            V = V * kept.unsqueeze(-2)
+            V = rule.truncate(L, V)
         L, V = L.flip(-1), V.flip(-1)
     into_domain("whitening_matrix", InvSqrt(), L.detach().amin(-1, keepdim=True) if L.numel() else L, eps)
-    scaled = V.mH * L.clamp(min=eps).rsqrt().unsqueeze(-1)
+    # The baseline PI has no clamp: where deflation has left no positive eigenvalue, its S is NaN, and training fails.
+    scaled = V.mH * (L if pi else L.clamp(min=eps)).rsqrt().unsqueeze(-1)
     return scaled if whitening == "pca" else precise_matmul(V, scaled)
 
 

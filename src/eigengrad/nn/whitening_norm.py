@@ -13,13 +13,16 @@ from typing_extensions import Self
 from .._compat import is_exporting, version, without_dispatch_modes
 from .._execution import can_read, not_traced
 from ..arguments import require_integer, require_number, require_positive
-from ..errors import LinAlgError
+from ..errors import LinAlgError, unknown_choice
 from ..matmul import precise_matmul
 from ..precision import REAL, full_precision, widen
 from .distributed import warn_if_unsynchronised
 from .group_whitening import affine_map, group_whiten
 
 __all__ = ["WhiteningNorm"]
+
+#: What running statistics are averages of: covariances, from which S is derived, or S itself.
+AVERAGES = ("covariance", "whitening")
 
 
 class WhiteningNorm(nn.Module):
@@ -31,6 +34,7 @@ class WhiteningNorm(nn.Module):
     num_batches_tracked: Tensor | None
     running_mean: Tensor | None
     running_covariance: Tensor | None
+    running_whitening: Tensor | None
     _dimensions: tuple[int, ...] = (2, 3, 4, 5)
 
     def __init__(
@@ -46,10 +50,13 @@ class WhiteningNorm(nn.Module):
         bias: bool = True,
         group_size: int | None = None,
         num_groups: int | None = None,
+        average: str = "covariance",
         process_group: Any = None,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
+        if average not in AVERAGES:
+            raise unknown_choice("average", average, AVERAGES)
         require_integer(owner, "num_features", num_features, minimum=1)
         require_positive(owner, "eps", eps)
         if momentum is not None:
@@ -64,6 +71,7 @@ class WhiteningNorm(nn.Module):
         self.affine, self.track_running_stats = affine, track_running_stats
         self.group_size, self.num_groups = _grouping(owner, num_features, group_size, num_groups)
         self.process_group = process_group
+        self.average = average
         options: Any = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.empty(num_features, **options)) if affine else None
         self.bias = nn.Parameter(torch.empty(num_features, **options)) if affine and bias else None
@@ -71,9 +79,13 @@ class WhiteningNorm(nn.Module):
             self.register_buffer("running_mean", torch.empty(num_features, **options))
             shape = (self.num_groups, self.group_size, self.group_size)
             self.register_buffer("running_covariance", torch.empty(shape, **options))
+            if average == "whitening":
+                self.register_buffer("running_whitening", torch.empty(shape, **options))
+            else:
+                self.running_whitening = None
             self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
         else:
-            self.running_mean = self.running_covariance = self.num_batches_tracked = None
+            self.running_mean = self.running_covariance = self.running_whitening = self.num_batches_tracked = None
         self._cached: _Derived | None = None
         self.reset_parameters()
 
@@ -108,13 +120,19 @@ class WhiteningNorm(nn.Module):
         """ε, where S is the inverse square root of M + εI with its exact gradient: kernels know that one. Else None."""
         return None
 
+    def _iterated_eps(self) -> float | None:
+        """ε, where S approximates the inverse square root of M + εI by iterations that no rule watches. Else None."""
+        return None
+
     def reset_running_stats(self) -> None:
-        """Mean 0, covariance I, no batches seen."""
+        """Mean 0, covariance I (and S = I, where it is averaged), no batches seen."""
         if self.running_mean is None or self.running_covariance is None or not self.track_running_stats:
             return
         self.running_mean.zero_()
         identity = torch.eye(self.group_size, dtype=self.running_covariance.dtype, device=self.running_mean.device)
         self.running_covariance.copy_(identity.expand_as(self.running_covariance))
+        if self.running_whitening is not None:
+            self.running_whitening.copy_(identity.expand_as(self.running_whitening))
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.zero_()
 
@@ -149,7 +167,9 @@ class WhiteningNorm(nn.Module):
         return A, c if self.bias is None else c + widen(self.bias)
 
     def _running_whitening(self) -> Tensor:
-        """S of the running covariance, derived once and kept until the covariance changes."""
+        """S of the running covariance, derived once and kept until the covariance changes; or the running S itself."""
+        if self.average == "whitening" and self.running_whitening is not None:
+            return widen(self.running_whitening.detach())
         source = self.running_covariance
         assert source is not None
         exporting = is_exporting() and not torch.compiler.is_dynamo_compiling()
@@ -193,7 +213,7 @@ class WhiteningNorm(nn.Module):
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
         group = self._group() if synchronised else None
         parameters = self.weight, self.bias, self.num_groups
-        result = group_whiten(x, *parameters, self.whitening_matrices, group, self._root_eps())
+        result = group_whiten(x, *parameters, self.whitening_matrices, group, self._root_eps(), self._iterated_eps())
         if self.training and result.points > 0:
             self._track(result.mean, result.covariance)
         return result.output
@@ -207,7 +227,11 @@ class WhiteningNorm(nn.Module):
         share: Any = self.momentum
         if share is None:
             share = 0.0 if batches is None else 1.0 / batches
-        for average, new in ((running, mean), (moments, covariance)):
+        statistics = [(running, mean), (moments, covariance)]
+        if self.running_whitening is not None:  # beside the covariance, so that one run can be evaluated by either
+            with torch.no_grad():
+                statistics.append((self.running_whitening, self.whitening_matrices(covariance)))
+        for average, new in statistics:
             weight = share.to(average.dtype) if isinstance(share, Tensor) else share
             average.lerp_(new if new.dtype is average.dtype else new.to(average.dtype), weight)
 
@@ -285,6 +309,7 @@ class WhiteningNorm(nn.Module):
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"bias={self.bias is not None}, "
             f"track_running_stats={self.track_running_stats}, group_size={self.group_size}"
+            + (f", average={self.average}" if self.average != "covariance" else "")
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -296,6 +321,10 @@ class WhiteningNorm(nn.Module):
             if state_dict[var].numel() == self.num_features:
                 variance = state_dict.pop(var).view(self.num_groups, self.group_size)
                 state_dict[covariance] = torch.diag_embed(variance).to(own.dtype)
+            if self.running_whitening is not None and covariance in state_dict:
+                with torch.no_grad():
+                    S = self.whitening_matrices(state_dict[covariance])
+                state_dict.setdefault(prefix + "running_whitening", S)
             if self.num_batches_tracked is not None:  # which batch norms of old did not have
                 state_dict.setdefault(batches, self.num_batches_tracked.clone())
         super()._load_from_state_dict(state_dict, prefix, *rest)

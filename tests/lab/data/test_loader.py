@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from eigengrad.lab.data import Split, load, loader
-from eigengrad.lab.data.augment import RandomResizedCrop, RandomShift
+from eigengrad.lab.data.augment import ColourJitter, RandomResizedCrop, RandomShift
 from eigengrad.lab.data.pictures import pixels
 
 NOTHING = {"augmentation": RandomShift(padding=0, flip=False), "mean": (0.0,), "std": (1 / 255,)}
@@ -265,3 +265,34 @@ def test_scaling_in_memory_is_pillows(size):
 def test_bad_values_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         loader(numbered(50), **({"batch_size": 8, "train": True} | NOTHING | change))
+
+
+# Colours --------------------------------------------------------------------------------------------------------------
+
+
+def test_colour_jitter_changes_colours_and_leaves_places_and_test_images_alone():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(60, 190, (4, 3, 6, 6), generator=generator, dtype=torch.uint8)
+    plain = RandomShift(padding=0, flip=False)
+    jitter = ColourJitter(plain, strength=0.4)
+    uniform = torch.rand(4, jitter.draws, generator=generator)
+    changed = jitter.train(images, uniform)
+    assert changed.dtype == torch.uint8
+    assert changed.shape == images.shape
+    assert not torch.equal(changed, images)
+    assert torch.equal(jitter.test(images), images)
+    middle = torch.full_like(uniform, 0.5)  # factors of 1, no light
+    assert torch.equal(jitter.train(images, middle), images)
+    low = middle.clone()
+    low[:, -5] = 0.0  # contrast 1 − strength
+    spread = jitter.train(images, low).float().std() / images.float().std()
+    assert 0.55 < spread < 0.65
+    grey = middle.clone()
+    grey[:, -4] = 0.0  # saturation 1 − strength
+    colours = [x.float().std(1).mean() for x in (jitter.train(images, grey), images)]
+    assert 0.55 < colours[0] / colours[1] < 0.65
+
+
+def test_colour_jitter_needs_colours():
+    with pytest.raises(ValueError, match="images must have 3 channels; got 1"):
+        ColourJitter(RandomShift()).train(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), torch.rand(1, 8))

@@ -15,7 +15,7 @@ from eigengrad.nn import DecorrelatedBatchNorm2d, IterativeNorm, SecondOrderPool
 from eigengrad.nn.second_order_pool import METHODS
 
 #: Input channels and image size at which each model is tried, slim.
-INPUTS = {"convnet": (1, 8), "resnet18": (3, 32), "resnet50": (3, 32), "alexnet": (3, 128)}
+INPUTS = {"convnet": (1, 8), "resnet18": (3, 32), "resnet50": (3, 32), "alexnet": (3, 128), "alexnet_mpncov": (3, 99)}
 
 BATCHNORM = normalisation("batchnorm")
 NONE = normalisation("none")
@@ -29,6 +29,12 @@ def slim(name: str, classes: int = 5, **options) -> nn.Module:
     channels, size = INPUTS[name]
     options = {"norm": normalisation("dbn", group_size=4, gradient="exact")} | options
     return build(name, classes, stem_width=16, width=8, in_channels=channels, image_size=size, **options)
+
+
+def without_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
 
 
 def images(name: str, count: int = 4) -> torch.Tensor:
@@ -65,6 +71,28 @@ def test_alexnet_pools_256_channels_of_256_pixel_images():
     assert parameters(model) == 2_469_696 + 256 * 256 + 1000 * (256 * 257 // 2 + 1)
     with torch.no_grad():
         assert model.features(torch.zeros(1, 3, 256, 256)).shape == (1, 256, 15, 15)
+
+
+def test_mpn_cov_trains_alexnet_with_groups_batch_norm_and_all_fully_connected_layers():
+    model = build("alexnet_mpncov", 1000, norm=BATCHNORM, pooling="mpn_cov", stem_width=96, image_size=227)
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    assert [(m.out_channels, m.groups) for m in convolutions] == [(96, 1), (256, 2), (384, 1), (384, 2), (256, 2)]
+    assert sum(isinstance(m, nn.BatchNorm2d) for m in model.modules()) == 5
+    assert model.pool.reduction is None
+    linear = [(m.in_features, m.out_features) for m in model.modules() if isinstance(m, nn.Linear)]
+    assert linear == [(256 * 257 // 2, 4096), (4096, 4096), (4096, 1000)]
+    with torch.no_grad():
+        assert model.features(torch.zeros(1, 3, 227, 227)).shape == (1, 256, 13, 13)
+    own = build("alexnet_mpncov", 1000, norm=BATCHNORM, pooling="average", stem_width=96, image_size=227)
+    assert next(m for m in own.modules() if isinstance(m, nn.Linear)).in_features == 9216
+
+
+@pytest.mark.parametrize(("pooling", "size"), [("exact", 35), ("average", 67)])
+def test_the_smallest_image_of_mpn_covs_alexnet_works(pooling, size):
+    options = {"norm": BATCHNORM, "pooling": pooling, "stem_width": 8, "width": 4}
+    assert build("alexnet_mpncov", 3, **options, image_size=size)(torch.randn(2, 3, size, size)).shape == (2, 3)
+    with pytest.raises(ValueError, match=f"image_size must be at least {size}"):
+        build("alexnet_mpncov", 3, **options, image_size=size - 1)
 
 
 def test_decorrelation_has_as_many_parameters_as_batch_norm():
@@ -129,7 +157,7 @@ def test_the_norm_under_test_follows_the_first_convolution_and_is_nowhere_else(n
         asked.append(channels)
         return DecorrelatedBatchNorm2d(channels, group_size=4)
 
-    model = slim(name, norm=norm, pooling="exact" if name == "alexnet" else "average")
+    model = slim(name, norm=norm, pooling="exact" if name.startswith("alexnet") else "average")
     assert asked == [16]
     order = [m for m in model.modules() if isinstance(m, (nn.Conv2d, DecorrelatedBatchNorm2d))]
     assert isinstance(order[0], nn.Conv2d)
@@ -141,7 +169,7 @@ def test_the_norm_under_test_follows_the_first_convolution_and_is_nowhere_else(n
 def test_normalisation_by_name(gradient):
     layer = normalisation("dbn", group_size=8, gradient=gradient, degree=5, eps=0.02)(32)
     assert (layer.num_features, layer.group_size, layer.eps) == (32, 8, 0.02)
-    rules = {"taylor": Taylor(degree=5, eps=0.02), "power_iteration": PowerIteration(steps=5)}
+    rules = {"taylor": Taylor(degree=5, eps=0.02), "power_iteration": PowerIteration(steps=6, eps=0.02, inclusive=True)}
     assert layer.gradient == rules.get(gradient, gradient)
 
 
@@ -159,7 +187,7 @@ def test_other_normalisations_by_name():
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_reach_every_weight(name):
     torch.manual_seed(0)
-    model = slim(name, pooling="exact" if name == "alexnet" else "average")
+    model = slim(name, pooling="exact" if name.startswith("alexnet") else "average")
     nn.functional.cross_entropy(model(images(name)), torch.tensor([0, 1, 2, 3])).backward()
     for parameter_name, p in model.named_parameters():
         assert p.grad is not None, parameter_name
@@ -171,7 +199,8 @@ def test_gradients_reach_every_weight(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_channels_last_computes_the_same(name):
     torch.manual_seed(0)
-    model = slim(name, pooling="exact" if name == "alexnet" else "average").double()
+    model = slim(name, pooling="exact" if name.startswith("alexnet") else "average").double()
+    without_dropout(model)
     x = images(name).double()
     expected = model(x)
     got = model.to(memory_format=torch.channels_last)(x.to(memory_format=torch.channels_last))
@@ -181,7 +210,8 @@ def test_channels_last_computes_the_same(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_evaluation_of_an_image_does_not_depend_on_its_neighbours(name):
     torch.manual_seed(0)
-    model = slim(name, pooling="exact" if name == "alexnet" else "average").double()
+    model = slim(name, pooling="exact" if name.startswith("alexnet") else "average").double()
+    without_dropout(model)
     x = images(name).double()
     model(x)
     model.eval()
@@ -206,8 +236,8 @@ def test_every_pooling_trains(name, pooling):
     assert losses[-1] < losses[0]
 
 
-def test_there_are_nine_poolings_and_the_average():
-    assert len(METHODS) == 9
+def test_there_are_eleven_poolings_and_the_average():
+    assert len(METHODS) == 11
     assert ("average", *METHODS) == POOLINGS
 
 
@@ -223,7 +253,10 @@ def test_weights_come_from_the_seed():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: build("resnet19", 10, norm=BATCHNORM), r"model: got 'resnet19'; expected one of 'alexnet', 'convnet'"),
+        (
+            lambda: build("resnet19", 10, norm=BATCHNORM),
+            r"model: got 'resnet19'; expected one of 'alexnet', 'alexnet_mpncov', 'convnet'",
+        ),
         (
             lambda: build("resnet18", 10, norm=BATCHNORM, pooling="max"),
             r"pooling: got 'max'; expected one of 'average'",

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from eigengrad.lab.report import Finding, Outcome, Table, build_page, figures
+from eigengrad.lab.report import Finding, Outcome, Table, build_page, figures, load_outcomes, scoreboard
 from eigengrad.lab.report.outcome import Figure
 
 CONDITIONS = {"scale": "small", "data": "CIFAR-10, 3,000 training images", "epochs": "5", "trials": "3"}
@@ -39,7 +39,10 @@ def outcome(folder, experiment="table4", scale="small"):
         "15 trials of 350 epochs.",
         (TABLE,),
         (Figure(draw(folder, "curves"), "Curves of <everything>."),),
-        (Finding("A claim of the paper", "confirmed", "3 of 3."), Finding("Another", "open", "Too few runs.")),
+        (
+            Finding("A claim of the paper", "confirmed", "3 of 3."),
+            Finding("Another", "undecided", "Too few runs.", "needs 12 more pairs"),
+        ),
         ("Something to know.",),
         12.5,
     )
@@ -91,7 +94,7 @@ def test_a_row_of_the_wrong_length_is_refused():
 
 
 def test_a_verdict_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="'maybe'; expected one of confirmed, not confirmed, open"):
+    with pytest.raises(ValueError, match="'maybe'; expected one of confirmed, refuted, equivalent, undecided"):
         Finding("c", "maybe", "e")
 
 
@@ -100,7 +103,7 @@ def test_an_outcome_is_read_as_it_was_written(tmp_path):
     readme = written.write(tmp_path)
     assert Outcome.load(tmp_path) == written
     text = readme.read_text()
-    for part in ("15 trials of 350 epochs", "61.25", "**confirmed**: A claim", "(curves.png)", "Something to know"):
+    for part in ("15 trials of 350 epochs", "61.25", "**confirmed**. A claim", "(curves.png)", "Something to know"):
         assert part in text
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "README.md",
@@ -186,3 +189,36 @@ def test_writing_again_replaces_the_outcome(tmp_path):
     replace(first, notes=("Another note.",)).write(tmp_path)
     assert Outcome.load(tmp_path).notes == ("Another note.",)
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_scoreboard_has_the_verdict_effect_and_runs_of_every_claim(tmp_path):
+    folder = tmp_path / "fidelity" / "small"
+    findings = (
+        Finding(
+            "(ours) No <b>approximation</b>", "confirmed", "It loses 15 %.", effect="15 % (12 to 18 %)", runs="9 runs"
+        ),
+        Finding("A | B", "undecided", "p < 0.001", "needs 3 more pairs"),
+        Finding("Same", "equivalent", "e", "within 0.2 points"),
+        Finding("One run", "undecided", "e", "protocol check"),
+    )
+    replace(outcome(folder, "fidelity"), findings=findings, command="eigengrad reproduce x").write(folder)
+    outcomes, damaged = load_outcomes(tmp_path)
+    text = scoreboard(outcomes)
+    assert not damaged
+    assert text.startswith("> **No &lt;b>approximation&lt;/b>** — confirmed. It loses 15 %.")
+    assert "3 claims: 1 confirmed, 0 refuted, 1 equivalent, 1 undecided." in text
+    assert "| **✔ confirmed** | 15 % (12 to 18 %) | 9 runs | [`fidelity-small`](#fidelity-small) |" in text
+    assert "| A \\| B | **… undecided**: needs 3 more pairs |" in text
+    assert "| Same | **≈ equivalent** within 0.2 points |" in text
+    assert "Protocol checks, with one run a setting, which compare nothing: [`fidelity-small`]" in text
+    assert "`eigengrad reproduce x`" in text
+    assert scoreboard([]) == "Nothing has been run yet.\n"
+
+
+def test_the_page_begins_with_every_claim(tmp_path):
+    folder = tmp_path / "table4" / "small"
+    outcome(folder).write(folder)
+    page = Page(build_page(tmp_path).read_text())
+    text = " ".join(page.text)
+    assert "Every claim" in text
+    assert text.index("needs 12 more pairs") < text.index("Title of table4", text.index("Every claim"))

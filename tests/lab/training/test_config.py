@@ -19,6 +19,7 @@ OTHER_VALUES = {
     "data": "cifar10",
     "subset": 100,
     "image_size": 16,
+    "colour_jitter": 0.4,
     "model": "resnet18",
     "stem_width": 16,
     "width": 8,
@@ -27,7 +28,12 @@ OTHER_VALUES = {
     "gradient": "clip",
     "degree": 5,
     "eps": 0.1,
+    "whitening": "pca",
+    "average": "whitening",
+    "norm_momentum": 0.2,
+    "whitened": "all",
     "pooling": "exact",
+    "pooling_eps": 0.1,
     "epochs": 3,
     "batch_size": 32,
     "lr": 0.2,
@@ -59,7 +65,7 @@ def test_unknown_fields_are_named():
         Config.from_dict({"learning_rate": 0.1, "depth": 3})
 
 
-@pytest.mark.parametrize("field", ["data", "model", "norm", "gradient", "pooling", "precision"])
+@pytest.mark.parametrize("field", ["data", "model", "norm", "gradient", "pooling", "precision", "whitening", "average"])
 def test_an_unknown_name_lists_the_choices(field):
     with pytest.raises(ValueError, match=rf"{field}: got 'nothing'; expected one of '"):
         Config(**{field: "nothing"})
@@ -81,6 +87,10 @@ def test_an_unknown_name_lists_the_choices(field):
         ("lr", float("nan"), ValueError),
         ("momentum", -0.1, ValueError),
         ("eps", float("inf"), ValueError),
+        ("colour_jitter", 1.0, ValueError),
+        ("norm_momentum", -1.0, ValueError),
+        ("pooling_eps", -1.0, ValueError),
+        ("whitened", "", ValueError),
         ("data_root", 3, TypeError),
         ("data_digest", 3, TypeError),
     ],
@@ -92,8 +102,15 @@ def test_a_value_that_cannot_be_is_named(field, value, kind):
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_the_key_changes_with_what_matters_and_with_nothing_else(field):
-    changed = Config(**{field: OTHER_VALUES[field]})
-    assert (changed.key() == Config().key()) == (field in ("threads", "data_root"))
+    base = Config(pooling="exact") if field == "pooling_eps" else Config()
+    changed = base.replace(**{field: OTHER_VALUES[field] if field != "pooling" else "exact"})
+    assert (changed.key() == base.key()) == (field in ("threads", "data_root"))
+
+
+def test_options_that_came_later_leave_the_names_of_older_runs_alone():
+    assert Config().key() == "digits-convnet-dbn-taylor-d16-s0-13613483"
+    assert "-clip_threshold=50-" in Config(pooling="clip(threshold=50)").key()
+    assert Config(gradient="clip(threshold=50)").key().startswith("digits-convnet-dbn-clip_threshold=50-d16-s0-")
 
 
 def test_options_that_a_method_does_not_have_make_no_other_run():
@@ -103,6 +120,10 @@ def test_options_that_a_method_does_not_have_make_no_other_run():
     assert Config(norm="iternorm").key() != Config(norm="iternorm", group_size=4).key()
     assert Config(gradient="clip").key() == Config(gradient="clip", degree=3).key()
     assert Config(gradient="power_iteration").key() != Config(gradient="power_iteration", degree=3).key()
+    assert Config(whitening="cholesky").key() == Config(whitening="cholesky", gradient="svd", degree=3).key()
+    assert norm.key() == norm.replace(whitening="pca", average="whitening", whitened="all").key()
+    assert norm.key() != norm.replace(norm_momentum=0.2).key()
+    assert Config().key() == Config(pooling_eps=0.5).key()
 
 
 def test_whole_numbers_are_the_same_run_as_floats():

@@ -31,7 +31,7 @@ def compare(
     eigengrad compare --trials 5
     ```
     """
-    from ..experiments import EXPERIMENTS, Context
+    from ..experiments import ORDER, Context
     from ..experiments.comparison import Comparison
     from ..report import build_page
 
@@ -55,6 +55,6 @@ def compare(
         (table,) = outcome.tables
         show(table)
         for finding in outcome.findings:
-            say(f"{finding.verdict}: {finding.claim}. {finding.evidence}")
-        page = build_page(results, [experiment.name, *EXPERIMENTS])
+            say(f"{finding.label}. {finding.claim}. {finding.evidence}")
+        page = build_page(results, [experiment.name, *ORDER])
         say(f"\nDone in {time.perf_counter() - start:.0f} s. The page: {listed(page)}")

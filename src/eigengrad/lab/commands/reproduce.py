@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from .experiment_options import (
     Jobs,
     Results,
     Scale,
+    Steps,
     Threads,
     Trials,
     context,
@@ -33,25 +35,34 @@ def reproduce(
         list[str],
         typer.Argument(
             help="fig1a fig1b fig2 fig3 fig4 table3 fig5 table4 fig6 fig7 table5 table6 table7 fig9 fig10 table8 "
-            "table9 table10 fig11, or all.",
+            "table9 table10 fig11 fidelity errors settings convergence survival free_runs running_statistics, or all.",
             metavar="NAME...",
         ),
     ],
     scale: Scale = "small",
     data_root: DataRoot = None,
     trials: Trials = None,
+    steps: Steps = None,
     group_size: GroupSizes = None,
     jobs: Jobs = None,
     threads: Threads = None,
     backend: Backend = "local",
     address: Address = None,
     results: Results = Path("results"),
+    from_records: Annotated[
+        bool,
+        typer.Option("--from-records", help="Judge the runs recorded in results/NAME/SCALE/runs.json; train nothing."),
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Redo tables and figures of the paper.
 
     Each writes its tables (Markdown and CSV), figures (PNG and SVG) and what they confirm to results/NAME/SCALE, and
     all of them together are one page, results/report/index.html. Training runs that are done are not repeated.
+
+    fidelity, errors, settings, convergence, survival, free_runs and running_statistics are no tables of the paper: they
+    decide its claims by many runs on the embedded digits (fidelity: on CIFAR-10), and go on with the same command and
+    more --trials.
 
     fig1a, fig2, fig3, fig4, fig7, table10 and fig11 need no data. The others take embedded data at scale smoke,
     --data-root above: fig9, fig10, table8 and table9 a folder with train/photo, train/ukiyoe, … and the same in test/.
@@ -70,8 +81,10 @@ def reproduce(
     with explained():
         names = list(EXPERIMENTS) if "all" in experiments else list(dict.fromkeys(experiments))
         chosen = [find(name) for name in names]
-        settings = context(results, data_root, trials, group_size, jobs, threads, backend, address)
-        _announce(chosen, scale, settings)
+        settings = context(results, data_root, trials, steps, group_size, jobs, threads, backend, address)
+        settings = replace(settings, from_records=from_records)
+        if not from_records:
+            _announce(chosen, scale, settings)
         if dry_run:
             _check_data(chosen, scale, settings)
         else:
@@ -90,6 +103,15 @@ def _announce(chosen: list[Experiment], scale: str, settings: Context) -> None:
             say(f"  {step}")
         say(f"  estimate: {plan.basis}")
     say(f"estimated time: {duration(total)}\n")
+
+
+def _command(name: str, scale: str, settings: Context) -> str:
+    """The command that repeats an experiment at the size that it had."""
+    sizes = "".join(f" --group-size {size}" for size in settings.group_sizes or ())
+    trials = "" if settings.trials is None else f" --trials {settings.trials}"
+    steps = "" if settings.steps is None else f" --steps {settings.steps}"
+    data = "" if settings.data_root is None else " --data-root DIR"
+    return f"eigengrad reproduce {name} --scale {scale}{trials}{steps}{sizes}{data}"
 
 
 def _check_data(chosen: list[Experiment], scale: str, settings: Context) -> None:
@@ -122,7 +144,7 @@ def _check_data(chosen: list[Experiment], scale: str, settings: Context) -> None
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
     """Run experiments one after the other. One that fails does not stop the others; it is named at the end."""
     from ..data import DataError
-    from ..experiments import EXPERIMENTS
+    from ..experiments import ORDER
     from ..report import build_page
     from ..sweeps import SweepError
 
@@ -130,7 +152,7 @@ def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
     for experiment in chosen:
         say(f"==> {experiment.title}")
         try:
-            outcome = experiment.run(scale, settings)
+            outcome = replace(experiment.run(scale, settings), command=_command(experiment.name, scale, settings))
         except (DataError, SweepError) as error:
             problems[experiment.name] = str(error)
             if len(chosen) == 1:
@@ -141,9 +163,9 @@ def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
         for table in outcome.tables[:1]:
             show(table)
         for finding in outcome.findings:
-            say(f"  {finding.verdict}: {finding.claim}. {finding.evidence}")
+            say(f"  {finding.label}. {finding.claim}. {finding.evidence}")
         say(f"  written to {folder}")
-        page = build_page(settings.results, list(EXPERIMENTS))
+        page = build_page(settings.results, ORDER)
     if len(problems) < len(chosen):
         say(f"\nThe page: {listed(page)}")
     for name, problem in problems.items():

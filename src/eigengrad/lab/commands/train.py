@@ -25,7 +25,7 @@ from .terminal import duration, explained, say
 if TYPE_CHECKING:
     from ..training import Config
 
-__all__ = ["train"]
+__all__ = ["protocol_config", "train"]
 
 _NORM = "Normalisation under test"
 
@@ -37,23 +37,44 @@ def train(
     data_root: Annotated[Path | None, option("Folder with the files of the data.", DATA, metavar="DIR")] = None,
     subset: Annotated[int | None, option("Train on so many images, evenly over the classes.", DATA)] = None,
     image_size: Annotated[int | None, option("Side of the images in pixels.", DATA)] = None,
-    model: Annotated[str | None, option("convnet, resnet18, resnet50, alexnet.", NETWORK)] = None,
+    colour_jitter: Annotated[float | None, option("Strength of random colours, such as 0.4. Default: 0.", DATA)] = None,
+    model: Annotated[str | None, option("convnet, resnet18, resnet50, alexnet, alexnet_mpncov.", NETWORK)] = None,
     stem_width: Annotated[int | None, option("Channels of the first layer.", NETWORK)] = None,
     width: Annotated[int | None, option("Width of the other layers: 64 as published, 16 slim.", NETWORK)] = None,
     pooling: Annotated[
         str | None,
         option(
-            "average, exact, svd_taylor, svd_pi, mpn_cov, isqrt_cov, g2denet, deep_o2p, bilinear or improved_bilinear.",
+            "average, exact, svd_taylor, svd_pi, mpn_cov, isqrt_cov, mpa, mtp, g2denet, deep_o2p, bilinear or "
+            "improved_bilinear; or a gradient rule, such as 'clip(threshold=50)'.",
             NETWORK,
         ),
     ] = None,
-    norm: Annotated[str | None, option("dbn (decorrelated batch norm), iternorm, batchnorm, none.", _NORM)] = None,
+    pooling_eps: Annotated[float | None, option("ε of the pooling. Default: the method's own.", NETWORK)] = None,
+    norm: Annotated[
+        str | None, option("dbn (decorrelated batch norm), iternorm, mpa, mtp, batchnorm, none.", _NORM)
+    ] = None,
+    whitened: Annotated[
+        str | None,
+        option("Which norms: first, all, or names of batch norms (layer1.0.bn1,…) besides the first.", _NORM),
+    ] = None,
+    whitening: Annotated[str | None, option("zca, pca or cholesky (which has its own gradient).", _NORM)] = None,
     group_size: Annotated[int | None, option("d: channels that are decorrelated together.", _NORM)] = None,
     gradient: Annotated[
-        str | None, option("exact, taylor, clip, power_iteration (SVD-PI), svd (plain), pi.", _NORM)
+        str | None,
+        option(
+            "exact, taylor, clip, power_iteration (SVD-PI), svd (plain), pi, released (the authors' code), or any "
+            "rule, with parameters: 'clip(threshold=50)', 'power_iteration(stop=false)', 'pi(steps=9)'.",
+            _NORM,
+        ),
     ] = None,
-    degree: Annotated[int | None, option("K of taylor, 9; or the iterations of power_iteration, 19.", _NORM)] = None,
+    degree: Annotated[
+        int | None, option("K of taylor; power_iteration takes K + 1 iterations. Paper: 9.", _NORM)
+    ] = None,
     eps: Annotated[float | None, option("ε, added to the covariance.", _NORM)] = None,
+    average: Annotated[
+        str | None, option("What evaluation uses an average of: covariance, or whitening (the matrix itself).", _NORM)
+    ] = None,
+    norm_momentum: Annotated[float | None, option("Share of a batch in that average. Default: 0.1.", _NORM)] = None,
     epochs: Annotated[int | None, option("Passes over the data.", SCHEDULE)] = None,
     batch_size: Annotated[int | None, option("Images a step, of all processes together.", SCHEDULE)] = None,
     lr: Annotated[float | None, option("Learning rate at the start.", SCHEDULE)] = None,
@@ -81,13 +102,14 @@ def train(
     ```
     eigengrad train
     eigengrad train --gradient svd --group-size 32 --seed 3
+    eigengrad train --gradient "clip(threshold=50)" --average whitening --whitened all
     eigengrad train --data cifar10 --data-root DIR --subset 5000 --width 16 --epochs 5 --gradient taylor
     eigengrad train --data cifar10 --data-root DIR --norm dbn --group-size 16 --gradient taylor --dry-run
     ```
     """
     given = {name: value for name, value in locals().items() if name not in ("out", "fresh", "dry_run")}
     with explained(given):
-        config = _config(given)
+        config = protocol_config(given)
         directory = folder(out, config.key())
         if dry_run:
             _plan(config, directory)
@@ -95,9 +117,8 @@ def train(
             _train(config, directory, fresh)
 
 
-def _config(given: dict[str, Any]) -> Config:
+def protocol_config(given: dict[str, Any]) -> Config:
     """The protocol for the data, with the given options in place of its own."""
-    from ...gradients import PowerIteration
     from ..data import MANY, digest
     from ..experiments.presets import PROTOCOLS
     from ..experiments.trained import located
@@ -108,8 +129,6 @@ def _config(given: dict[str, Any]) -> Config:
     protocol = protocols.get(given["data"])
     base = Config() if protocol is None else PROTOCOLS[protocol]["paper"].base
     fields = {name: value for name, value in given.items() if value is not None}
-    if given["gradient"] == "power_iteration":
-        fields.setdefault("degree", PowerIteration().steps)
     if "data_root" in fields:
         fields["data_root"] = root = located(fields["data_root"], given["data"])
         if given["data"] in MANY and root.exists():

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from .pictures import Images, pixels
 from .resize import resized
 
-__all__ = ["Augmentation", "RandomResizedCrop", "RandomShift"]
+__all__ = ["Augmentation", "ColourJitter", "RandomResizedCrop", "RandomShift"]
 
 
 class Augmentation(Protocol):
@@ -147,6 +147,64 @@ class RandomResizedCrop:
             return resized(image[None, :, top : top + height, left : left + width], self.size)[0]
         part = image.crop((left, top, left + width, top + height))
         return pixels(part.resize((self.size, self.size), Image.Resampling.BILINEAR))
+
+
+@dataclass(frozen=True)
+class ColourJitter:
+    """Another augmentation, and random colours: contrast, saturation, and the lighting of AlexNet.
+
+    Contrast and saturation are multiplied by factors between 1 − ``strength`` and 1 + ``strength``: each pixel is moved
+    from or towards the mean grey of the image, and its own grey. Then a random multiple of the principal components of
+    ImageNet's colours is added to all pixels, with the standard deviation ``lighting`` in units of theirs. Test images
+    are as the other augmentation has them. For images of three channels.
+
+    Args:
+        inner: what is done before.
+        strength: of contrast and saturation, in [0, 1); MPN-COV has 0.4.
+        lighting: 0.1 as in AlexNet.
+    """
+
+    inner: Augmentation
+    strength: float = 0.4
+    lighting: float = 0.1
+
+    @property
+    def draws(self) -> int:
+        """Five uniform numbers more: contrast, saturation, and one for each principal component."""
+        return self.inner.draws + 5
+
+    @property
+    def output_size(self) -> int | None:
+        """As the other augmentation has it."""
+        return self.inner.output_size
+
+    def train(self, images: Images, uniform: Tensor) -> Tensor:
+        """Images in other colours, uint8 (N, 3, H, W)."""
+        changed = self.inner.train(images, uniform[:, :-5]).float()
+        if changed.shape[1] != 3:
+            raise ValueError(f"ColourJitter: images must have 3 channels; got {changed.shape[1]}")
+        numbers = uniform[:, -5:].to(changed.dtype)
+        contrast, saturation = (1 + self.strength * (2 * numbers[:, :2] - 1))[:, :, None, None, None].unbind(1)
+        grey = (changed * changed.new_tensor(_GREY)[:, None, None]).sum(1, keepdim=True)
+        changed = grey + saturation * (changed - grey)
+        mean = grey.mean((2, 3), keepdim=True)
+        changed = mean + contrast * (changed - mean)
+        # Normal numbers from uniform ones; the ends of the interval are infinite.
+        normal = math.sqrt(2) * torch.erfinv((2 * numbers[:, 2:] - 1).clamp(-1 + 1e-6, 1 - 1e-6))
+        shift = (self.lighting * normal * normal.new_tensor(_DEVIATIONS)) @ normal.new_tensor(_COMPONENTS).mT
+        return (changed + shift[:, :, None, None]).round().clamp(0, 255).to(torch.uint8)
+
+    def test(self, images: Images) -> Tensor:
+        """As the other augmentation has them."""
+        return self.inner.test(images)
+
+
+#: Shares of red, green and blue in the grey of a colour (ITU-R 601).
+_GREY = (0.299, 0.587, 0.114)
+
+#: Principal components of the colours of ImageNet's pixels, as columns, and their standard deviations, from 0 to 255.
+_COMPONENTS = ((-0.5675, 0.7192, 0.4009), (-0.5808, -0.0045, -0.8140), (-0.5836, -0.6948, 0.4203))
+_DEVIATIONS = (55.46, 4.794, 1.148)
 
 
 def _nth(images: Images, index: int) -> Tensor | Image.Image:

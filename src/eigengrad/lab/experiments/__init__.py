@@ -7,7 +7,10 @@ To add one, write its file with an :class:`~eigengrad.lab.experiments.experiment
 from __future__ import annotations
 
 from ...errors import unknown_choice
+from .convergence import Convergence
+from .errors import Errors
 from .experiment import SCALES, Context, Experiment, Plan, SweptExperiment
+from .fidelity import FidelityExperiment
 from .fig1a import Fig1a
 from .fig1b import Fig1b
 from .fig2 import Fig2
@@ -19,6 +22,10 @@ from .fig7 import Fig7
 from .fig9 import Fig9
 from .fig10 import Fig10
 from .fig11 import Fig11
+from .free_runs import FreeRuns
+from .running_statistics import RunningStatistics
+from .settings import HyperparameterPairs
+from .survival import Survival
 from .table3 import Table3
 from .table4 import Table4
 from .table5 import Table5
@@ -29,9 +36,19 @@ from .table9 import Table9
 from .table10 import Table10
 from .trained import TrainedExperiment
 
-__all__ = ["EXPERIMENTS", "SCALES", "Context", "Experiment", "Plan", "SweptExperiment", "TrainedExperiment", "find"]
+__all__ = [
+    "EXPERIMENTS",
+    "ORDER",
+    "SCALES",
+    "Context",
+    "Experiment",
+    "Plan",
+    "SweptExperiment",
+    "TrainedExperiment",
+    "find",
+]
 
-#: Experiments by name, in the order of the paper.
+#: Experiments by name: the tables and figures in the order of the paper, then those that decide its claims.
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
@@ -54,8 +71,19 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table9(),
         Table10(),
         Fig11(),
+        FidelityExperiment(),
+        Errors(),
+        HyperparameterPairs(),
+        Convergence(),
+        Survival(),
+        FreeRuns(),
+        RunningStatistics(),
     )
 }
+
+#: The experiments that decide claims stand first in reports; the paper's tables and figures follow in its order.
+_DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "free_runs", "running_statistics")
+ORDER = (*_DECIDING, *(name for name in EXPERIMENTS if name not in _DECIDING))
 
 
 def find(name: str) -> Experiment:

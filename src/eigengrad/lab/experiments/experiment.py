@@ -29,10 +29,14 @@ class Context:
         results: the folder of all results; an experiment writes to ``results/<experiment>/<scale>``.
         data_root: where the data of a trained experiment is.
         trials: seeds per setting; ``None`` leaves it to the scale.
+        steps: of the trainings that are followed step by step; ``None`` leaves it to the scale.
         group_sizes: sizes d of the whitened groups; ``None`` leaves it to the scale.
+        gradients: of the whitening, in place of an experiment's own methods; for sweeps.
+        overrides: fields of every run's configuration that differ from the protocol's, unless a method sets them.
         jobs: processes to work with; ``None`` is one a core.
         threads: of each; ``None`` shares the cores among the jobs.
         backend, address: of the sweep: "local", or "ray" and its cluster.
+        from_records: judge the runs that are recorded in the experiment's folder, and train none.
         progress: show progress on the terminal.
         say: receives a line about what is happening.
     """
@@ -40,11 +44,15 @@ class Context:
     results: Path
     data_root: Path | None = None
     trials: int | None = None
+    steps: int | None = None
     group_sizes: tuple[int, ...] | None = None
     jobs: int | None = None
     threads: int | None = None
+    gradients: tuple[str, ...] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     backend: str = "local"
     address: str | None = None
+    from_records: bool = False
     progress: bool = False
     say: Callable[[str], None] = field(default=lambda line: None)
 

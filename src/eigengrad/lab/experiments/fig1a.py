@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,11 @@ class Fig1a(Experiment):
         )
         folder = context.directory(self.name, scale)
         figure = Figure(
-            _draw(gaps, folder),
+            _draw({key: dict(_shares(key, gaps)) for key in READINGS}, matrices, folder),
             "Share of covariance matrices with two eigenvalues closer than a threshold. Points: sampled. Dotted: what "
             "level repulsion and the Marchenko–Pastur density predict, without sampling. Left: the reading of the "
-            f"caption that gives the paper's 0.1 % at d = 150. Right: the usual covariance. {matrices:,} matrices a "
-            "dimension.",
+            "caption that gives the paper's 0.1 % at d = 150 (red). Right: the usual covariance. "
+            f"{matrices:,} matrices a dimension.",
         )
         return Outcome(
             self.name,
@@ -156,11 +156,8 @@ def _checks(gaps: dict[int, Any], jobs: int) -> list[tuple[Any, ...]]:
 
 
 def _probabilities(key: str, gaps: dict[int, Any], conditions: dict[str, str]) -> Table:
-    reading, factor = READINGS[key]
-    rows = [
-        (d, *(round(100 * float((sample * factor(d) < threshold).mean()), 3) for threshold in THRESHOLDS.values()))
-        for d, sample in gaps.items()
-    ]
+    reading, _ = READINGS[key]
+    rows = [(d, *(round(share, 3) for share in shares)) for d, shares in _shares(key, gaps)]
     return Table(
         f"fig1a_{key}",
         f"Matrices with two eigenvalues closer than the threshold, in per cent: {reading}",
@@ -170,24 +167,51 @@ def _probabilities(key: str, gaps: dict[int, Any], conditions: dict[str, str]) -
     )
 
 
-def _draw(gaps: dict[int, Any], folder: Any) -> str:
+def _shares(key: str, gaps: dict[int, Any]) -> Iterator[tuple[int, list[float]]]:
+    """For each dimension the share of matrices, in per cent, with a gap below each threshold."""
+    _, factor = READINGS[key]
+    for d, sample in gaps.items():
+        yield d, [100 * float((sample * factor(d) < threshold).mean()) for threshold in THRESHOLDS.values()]
+
+
+def _draw(shares: dict[str, dict[int, list[float]]], matrices: int, folder: Any) -> str:
+    """Draw the shares by reading, dimension and threshold, and what the formula predicts."""
     with figures.style() as plt:
         figure, axes = plt.subplots(1, 2, figsize=(11, 4.3))
-        dimensions = list(gaps)
-        smooth = np.geomspace(dimensions[0], dimensions[-1], 120)
         for axis, key in zip(axes, ("uniform", "covariance"), strict=True):
             reading, factor = READINGS[key]
-            for (name, threshold), colour in zip(THRESHOLDS.items(), figures.SEQUENCE, strict=True):
-                shares = [100 * float((gaps[d] * factor(d) < threshold).mean()) for d in dimensions]
+            dimensions = list(shares[key])
+            smooth = np.geomspace(dimensions[0], dimensions[-1], 120)
+            for place, (name, threshold) in enumerate(THRESHOLDS.items()):
+                colour, sampled = figures.SEQUENCE[place], [shares[key][d][place] for d in dimensions]
                 expected = [100 * -math.expm1(-close_pairs(int(d), 2 * int(d), threshold / factor(d))) for d in smooth]
                 axis.plot(smooth, expected, ":", color=colour, lw=1.4)
-                errors = [math.sqrt(p * (100 - p) / len(gaps[d])) for p, d in zip(shares, dimensions, strict=True)]
+                errors = [math.sqrt(p * (100 - p) / matrices) for p in sampled]
                 label = f"gap < $2^{{{name[2:]}}}$"
-                axis.errorbar(dimensions, shares, errors, fmt="o", color=colour, ms=4, lw=1, label=label)
+                axis.errorbar(dimensions, sampled, errors, fmt="o", color=colour, ms=4, lw=1, label=label)
             axis.set(title=reading, xlabel="dimension d", ylabel="matrices, %")
             axis.set_ylim(0, None)
-        axes[1].legend(loc="upper left")
+            _mark_sentence(axis, factor(SENTENCE))
+        axes[0].legend(loc="upper left")
+        axes[1].set(ylim=(0, 142), yticks=range(0, 101, 20))  # with room for the legend above the curves
+        axes[1].legend(loc="upper left", ncol=3)
         return figures.save(figure, folder, "fig1a")
+
+
+def _mark_sentence(axis: Any, factor: float) -> None:
+    """Mark the dimension of the paper's sentence, with the probability of a gap below 2^-10 there."""
+    share = 100 * -math.expm1(-close_pairs(SENTENCE, 2 * SENTENCE, 2.0**-10 / factor))
+    axis.axvline(SENTENCE, color=figures.RED, lw=1, ls="--", zorder=0)
+    axis.plot(SENTENCE, share, "D", color=figures.RED, ms=6, zorder=5)
+    axis.annotate(
+        f"d = {SENTENCE}\n{share:.2g} %",
+        (SENTENCE, share),
+        (-8, 34),
+        textcoords="offset points",
+        color=figures.RED,
+        weight="bold",
+        ha="right",
+    )
 
 
 def _findings(gaps: dict[int, Any], matrices: int) -> list[Finding]:
@@ -196,7 +220,7 @@ def _findings(gaps: dict[int, Any], matrices: int) -> list[Finding]:
     findings = [
         Finding(
             "The larger the matrix, the more likely are two close eigenvalues",
-            "confirmed" if grows == sorted(grows) else "not confirmed",
+            "confirmed" if grows == sorted(grows) else "refuted",
             f"For X Xᵀ/n and a gap below 2^-10 the share rises from {100 * grows[0]:.2f} % at d = {min(gaps)} to "
             f"{100 * grows[-1]:.1f} % at d = {largest} ({matrices:,} matrices each).",
         )
@@ -208,7 +232,7 @@ def _findings(gaps: dict[int, Any], matrices: int) -> list[Finding]:
         findings.append(
             Finding(
                 "At d = 150 there is more than a 0.1 % chance of two eigenvalues within 2^-10",
-                "confirmed" if expected[1 / 12] > 0.001 else "not confirmed",
+                "confirmed" if expected[1 / 12] > 0.001 else "refuted",
                 f"For X Xᵀ with uniform entries {100 * expected[1 / 12]:.2f} % by the formula; {count} of {matrices:,} "
                 f"sampled, {100 * count / matrices:.2f} ± {100 * math.sqrt(count) / matrices:.2f} %. It depends on how "
                 f"X is scaled: {100 * covariance:.0f} % for X Xᵀ/n, {100 * expected[1.0]:.4f} % for X Xᵀ with entries "

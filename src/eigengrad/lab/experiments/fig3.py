@@ -64,12 +64,12 @@ class Fig3(Experiment):
         findings = (
             Finding(
                 "Taylor expansion turns the column by 5.71°, clipping at 100 by 45°",
-                "confirmed" if matches else "not confirmed",
+                "confirmed" if matches else "refuted",
                 f"{errors['SVD-Taylor, K = 9']:.2f}° and {errors['SVD-Clip, t = 100']:.2f}°.",
             ),
             Finding(
                 "For a fixed threshold there is always a λ3 small enough that clipping is worse than Taylor",
-                "confirmed" if bool((clip[SMALLEST < 0.0999] > taylor[SMALLEST < 0.0999]).all()) else "not confirmed",
+                "confirmed" if bool((clip[SMALLEST < 0.0999] > taylor[SMALLEST < 0.0999]).all()) else "refuted",
                 f"At t = 100 clipping is worse for all λ3 below 0.1, better above. Its worst is {clip.max():.0f}°; "
                 f"Taylor's error is {taylor.max():.2f}° throughout.",
             ),

@@ -62,13 +62,13 @@ class Fig4(Experiment):
         findings = (
             Finding(
                 "A and C leave out 5 %, B leaves out 20 %",
-                "confirmed" if agree else "not confirmed",
+                "confirmed" if agree else "refuted",
                 ", ".join(f"{name}: {100 * share:.1f} %" for name, share in by_name.items())
                 + " (the paper's values are rounded to its curves).",
             ),
             Finding(
                 "The ratio of remainder to true value is x^(K+1)",
-                "confirmed" if worst < 1e-12 else "not confirmed",
+                "confirmed" if worst < 1e-12 else "refuted",
                 f"Measured on the rule against 1/(λi − λj): largest difference {worst:.0e}.",
             ),
         )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 
-from ..report import Finding, Outcome, Table, figures
+from ..report import Outcome, Table, figures
 from ..report.outcome import Figure
 from ..report.tables import conditions_text
 from .presets import Preset
 from .table3 import SETTINGS, Table3
 from .trained import Cells
+from .verdicts import better
 
-__all__ = ["Fig5"]
+__all__ = ["RISES_MARGIN", "Fig5"]
+
+#: Points in the sum of the rises of the test error that matter: one rise of so much in a whole training.
+RISES_MARGIN = 0.5
 
 
 class Fig5(Table3):
@@ -48,14 +53,20 @@ class Fig5(Table3):
             _draw(folder, cells),
             f"Training (dashed) and test error (solid) of every run. {conditions_text(conditions)}.",
         )
-        steadiest = min(rough, key=lambda name: rough[name][0])
-        finding = Finding(
-            "With K = 19 the test error is much less stable than with K = 9",
-            "open" if scale != "paper" else "confirmed" if steadiest == "ε = 1e-2, K = 9" else "not confirmed",
-            "Sum of rises: " + "; ".join(f"{name}: {rise:.2f} %" for name, (rise, _) in rough.items()) + ".",
+        named = {name: trials for (name, _), trials in cells.items()}
+        steady = "ε = 1e-2, K = 9"
+        findings = better(
+            {
+                f"The test error rises less with {steady} than with {name}": {"": (named[steady], trials)}
+                for name, trials in named.items()
+                if name != steady
+            },
+            margin=RISES_MARGIN,
+            unit="points of rises",
+            measure=attrgetter("rises_by_seed"),
         )
         return Outcome(
-            self.name, self.title, scale, chosen.conditions(), self.paper, (table,), (figure,), (finding,), ()
+            self.name, self.title, scale, chosen.conditions(), self.paper, (table,), (figure,), tuple(findings), ()
         )
 
 

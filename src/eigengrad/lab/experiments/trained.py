@@ -16,9 +16,10 @@ from ..report.tables import conditions_text
 from ..sweeps import Grid
 from ..training import Config, Result
 from ..training.result import RESULT_FILE
+from .costs import parallel_runs, relative_cost
 from .experiment import Context, Plan, SweptExperiment
 from .presets import Preset, preset
-from .records import record, write_records
+from .records import from_record, read_records, record, write_records
 from .trials import Trials
 
 __all__ = ["Cells", "TrainedExperiment", "located"]
@@ -35,6 +36,8 @@ class TrainedExperiment(SweptExperiment):
     """
 
     protocol: ClassVar[str]
+    #: Whether every run is kept in runs.json with its curves. Where there are very many, each is a row of a table.
+    keeps_curves: ClassVar[bool] = True
 
     @abstractmethod
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
@@ -67,12 +70,19 @@ class TrainedExperiment(SweptExperiment):
             root = located(context.data_root, base.data)
             named = base.data not in MANY or not root.exists()
             base = base.replace(data_root=str(root), data_digest=None if named else digest(root))
+        base = base.replace(**context.overrides)
         return Grid(
             base,
-            self.methods(scale),
+            self.methods_of(scale, context),
             {"group_size": chosen.group_sizes},
             range(chosen.trials),
         )
+
+    def methods_of(self, scale: str, context: Context) -> Mapping[str, Mapping[str, Any]]:
+        """The experiment's methods, or those that the context asks for in their place."""
+        if not context.gradients:
+            return self.methods(scale)
+        return {gradient: {"norm": "dbn", "gradient": gradient} for gradient in context.gradients}
 
     def configs(self, scale: str, context: Context) -> list[Config]:
         """The configuration of every run, each once."""
@@ -82,23 +92,31 @@ class TrainedExperiment(SweptExperiment):
         """The runs, which of them are done, and how long the others will take."""
         chosen, configs = self.preset(scale, context), self.configs(scale, context)
         done = _finished(configs, context.runs)
-        waiting = [config.key() for config in configs if config.key() not in done]
-        seconds = chosen.seconds
-        basis = "one core of a 2.x GHz server without a GPU, where a run was measured"
+        waiting = [config for config in configs if config.key() not in done]
+        measured = _seconds_by_method(done)
+        known = [seconds / relative_cost(done[key].config) for key, seconds in _each(done)]
+        unit = statistics.median(known) if known else chosen.seconds
+        costs = {c.key(): measured.get(_method(c), unit * relative_cost(c)) for c in waiting}
+        at_once, why = parallel_runs(context.processes)
+        basis = "one core of a 2.x GHz server without a GPU, where runs were measured"
         if done:
-            seconds = statistics.median(result.seconds for result in done.values())
-            basis = f"the median of the {len(done)} runs that are done"
+            basis = f"the median of the {len(done)} runs that are done, method by method"
+        if why:
+            basis += f"; {why}"
         conditions = conditions_text(chosen.conditions())
         sizes = f"d = {', '.join(map(str, chosen.group_sizes))}; " if chosen.group_sizes else ""
+        total = sum(costs.values())
+        span = f"{min(costs.values()):,.0f} to {max(costs.values()):,.0f} s" if costs else "0 s"
         return Plan(
             [
-                f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): {', '.join(self.methods(scale))}",
+                f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): "
+                f"{', '.join(self.methods_of(scale, context))}",
                 f"{sizes}{conditions}",
-                f"one run: about {seconds:,.0f} s, {context.processes} at a time",
+                f"one run: about {span} on a core of its own, {context.processes} at a time",
             ],
-            len(waiting) * seconds / context.processes,
+            total / at_once,
             basis,
-            dict.fromkeys(waiting, seconds / context.processes),
+            {key: seconds / at_once for key, seconds in costs.items()},
         )
 
     def check_data(self, config: Config) -> None:
@@ -107,22 +125,56 @@ class TrainedExperiment(SweptExperiment):
 
     def run(self, scale: str, context: Context) -> Outcome:
         """Train what is not trained yet, and evaluate."""
-        start = time.perf_counter()
+        start, folder = time.perf_counter(), context.directory(self.name, scale)
+        cells = self._recorded(folder) if context.from_records else self._trained(scale, context)
+        if self.keeps_curves and not context.from_records:
+            rows = [{"method": m, "d": d, **record(r)} for (m, d), trials in cells.items() for r in trials.results]
+            write_records(folder, rows)
+        chosen = self.preset(scale, context)
+        if context.from_records:
+            chosen = replace(chosen, trials=max(trials.count for trials in cells.values()))
+        outcome = self.evaluate(scale, chosen, cells, folder)
+        return replace(outcome, seconds=time.perf_counter() - start)
+
+    def _trained(self, scale: str, context: Context) -> Cells:
+        """Every cell of the table, after training what is not trained yet."""
         results = {result.config.key(): result for result in self.train(scale, context)}
-        cells: Cells = {
+        return {
             (method, point.get("group_size")): Trials.of([results[config.key()] for config in configs])
             for method, point, configs in self.grid(scale, context).cells()
         }
-        folder = context.directory(self.name, scale)
-        rows = [{"method": m, "d": d, **record(r)} for (m, d), trials in cells.items() for r in trials.results]
-        write_records(folder, rows)
-        outcome = self.evaluate(scale, self.preset(scale, context), cells, folder)
-        return replace(outcome, seconds=time.perf_counter() - start)
+
+    def _recorded(self, folder: Path) -> Cells:
+        """Every cell of the table, as ``runs.json`` has its runs."""
+        if not self.keeps_curves:
+            raise ValueError(f"{self.name}: its runs are not recorded with their curves; train them instead")
+        cells: dict[tuple[str, int | None], list[Result]] = {}
+        for row in read_records(folder):
+            cells.setdefault((row.pop("method"), row.pop("d")), []).append(from_record(row))
+        return {cell: Trials.of(results) for cell, results in cells.items()}
 
 
 def _finished(configs: Sequence[Config], runs: Path) -> dict[str, Result]:
     keys = [config.key() for config in configs]
     return {key: Result.load(runs / key) for key in keys if (runs / key / RESULT_FILE).exists()}
+
+
+def _method(config: Config) -> tuple[Any, ...]:
+    """What two runs have in common that take as long as each other."""
+    return tuple(sorted((name, value) for name, value in config.hash_fields().items() if name != "seed"))
+
+
+def _each(done: Mapping[str, Result]) -> list[tuple[str, float]]:
+    """The runs that went on to their end: one that failed says little about the time of another."""
+    return [(key, result.seconds) for key, result in done.items() if result.succeeded]
+
+
+def _seconds_by_method(done: Mapping[str, Result]) -> dict[tuple[Any, ...], float]:
+    """The median time of the runs that are done, by method."""
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for key, seconds in _each(done):
+        found.setdefault(_method(done[key].config), []).append(seconds)
+    return {method: statistics.median(seconds) for method, seconds in found.items()}
 
 
 def located(root: Path, data: str) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..statistics import clopper_pearson
 from ..training import Result
 
 __all__ = ["Trials", "mean_text"]
@@ -56,6 +58,24 @@ class Trials:
         return [100 * r.best_error for r in self.results if r.succeeded and r.best_error is not None]
 
     @property
+    def error_by_seed(self) -> dict[int, float]:
+        """The best error in per cent of every run that succeeded, by its seed."""
+        return {r.seed: 100 * r.best_error for r in self.results if r.succeeded and r.best_error is not None}
+
+    @property
+    def area_by_seed(self) -> dict[int, float]:
+        """The training error in per cent, averaged over the epochs, of every run that succeeded: smaller is faster."""
+        return self._by_seed("train_error", statistics.fmean)
+
+    @property
+    def rises_by_seed(self) -> dict[int, float]:
+        """The sum of the rises of the test error from epoch to epoch, in per cent, of every run that succeeded."""
+        return self._by_seed("test_error", lambda c: sum(max(b - a, 0.0) for a, b in itertools.pairwise(c)))
+
+    def _by_seed(self, name: str, summary: Callable[[Sequence[float]], float]) -> dict[int, float]:
+        return {r.seed: 100 * summary(r.curves[name]) for r in self.results if r.succeeded and r.curves.get(name)}
+
+    @property
     def best(self) -> float | None:
         """The smallest error."""
         return min(self.errors, default=None)
@@ -98,6 +118,13 @@ class Trials:
     def rate_text(self) -> str | None:
         """The share of runs that succeeded, as ``67 % (2 of 3)``."""
         return None if self.success_rate is None else f"{self.success_rate:.0f} % ({self.succeeded} of {self.count})"
+
+    def rate_interval_text(self) -> str:
+        """The runs that succeeded with the exact interval of their rate, as ``2 of 3 succeeded (9 to 99 %)``."""
+        if not self.results:
+            return "no run"
+        low, high = clopper_pearson(self.succeeded, self.count)
+        return f"{self.succeeded} of {self.count} succeeded ({100 * low:.0f} to {100 * high:.0f} %)"
 
     def failures_text(self) -> str:
         """Why runs failed, and when the first of each kind did."""

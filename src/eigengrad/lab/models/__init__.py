@@ -12,6 +12,7 @@ from torch import nn
 from ...arguments import require_integer
 from ...errors import unknown_choice
 from .alexnet import AlexNet
+from .alexnet_mpncov import MpnCovAlexNet
 from .convnet import ConvNet
 from .head import POOLINGS
 from .normalisation import Normalisation, normalisation
@@ -23,6 +24,7 @@ __all__ = ["MODELS", "POOLINGS", "Fit", "build", "load_weights", "normalisation"
 #: Models by name: each takes the number of classes and the options of :func:`build`.
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "alexnet": AlexNet,
+    "alexnet_mpncov": MpnCovAlexNet,
     "convnet": ConvNet,
     "resnet18": resnet18,
     "resnet50": resnet50,
@@ -35,6 +37,7 @@ def build(
     *,
     norm: Normalisation,
     pooling: str = "average",
+    pooling_eps: float | None = None,
     stem_width: int = 64,
     width: int = 64,
     in_channels: int = 3,
@@ -47,6 +50,7 @@ def build(
         classes: of the data.
         norm: the normalisation under test, from :func:`normalisation`: a function from channels to a layer.
         pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d`.
+        pooling_eps: ε of second-order pooling; ``None`` is the method's own.
         stem_width: channels of the first convolution, which the normalisation under test sees.
         width: scale of all other channels; 64 is the network as published, 16 a slim one.
         in_channels: of the images.
@@ -70,6 +74,7 @@ def build(
         classes,
         norm=norm,
         pooling=pooling,
+        pooling_eps=pooling_eps,
         stem_width=stem_width,
         width=width,
         in_channels=in_channels,

@@ -22,6 +22,7 @@ class AlexNet(nn.Module):
         classes: of the data.
         norm: from a number of channels to a normalisation behind the first convolution; AlexNet itself has none.
         pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d`.
+        pooling_eps: ε of second-order pooling; ``None`` is the method's own.
         stem_width: channels of the first convolution.
         width: scale of the other layers: 64 is AlexNet, 16 has a quarter of its channels (and 64 in the covariance).
         in_channels: of the images.
@@ -34,6 +35,7 @@ class AlexNet(nn.Module):
         *,
         norm: Normalisation,
         pooling: str = "exact",
+        pooling_eps: float | None = None,
         stem_width: int = 64,
         width: int = 64,
         in_channels: int = 3,
@@ -77,7 +79,7 @@ class AlexNet(nn.Module):
                 nn.Linear(hidden, classes),
             )
         else:
-            self.pool, features = second_order(pooling, 4 * width, 4 * width)
+            self.pool, features = second_order(pooling, 4 * width, 4 * width, pooling_eps)
             self.classifier = nn.Linear(features, classes)
         # With torch's own initial weights the features shrink from layer to layer, until their covariance is lost in ε.
         for module in self.modules():

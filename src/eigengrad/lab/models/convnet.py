@@ -17,6 +17,7 @@ class ConvNet(nn.Module):
         classes: of the data.
         norm: from a number of channels to the normalisation under test.
         pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d` on ``width`` channels.
+        pooling_eps: ε of second-order pooling; ``None`` is the method's own.
         stem_width: channels of the first convolution.
         width: channels of the second; the third, which halves the size, has twice as many.
         in_channels: of the images.
@@ -29,6 +30,7 @@ class ConvNet(nn.Module):
         *,
         norm: Normalisation,
         pooling: str = "average",
+        pooling_eps: float | None = None,
         stem_width: int = 64,
         width: int = 64,
         in_channels: int = 1,
@@ -43,7 +45,7 @@ class ConvNet(nn.Module):
         self.bn3 = nn.BatchNorm2d(2 * width)
         self.relu = nn.ReLU(inplace=True)
         size = (image_size + 1) // 2
-        self.pool, features = pooled(pooling, 2 * width, size, window=size, reduced=width)
+        self.pool, features = pooled(pooling, 2 * width, size, window=size, reduced=width, eps=pooling_eps)
         self.fc = nn.Linear(features, classes)
 
     def forward(self, x: Tensor) -> Tensor:

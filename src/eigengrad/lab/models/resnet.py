@@ -71,6 +71,7 @@ class ResNet(nn.Module):
         classes: of the data.
         norm: from a number of channels to the normalisation under test, which stands behind the first convolution.
         pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d` on 4·``width`` channels.
+        pooling_eps: ε of second-order pooling; ``None`` is the method's own.
         stem_width: channels of the stem, those that are whitened.
         width: channels of the first stage; each later stage has twice as many as the one before it.
         in_channels: of the images.
@@ -85,6 +86,7 @@ class ResNet(nn.Module):
         *,
         norm: Normalisation,
         pooling: str = "average",
+        pooling_eps: float | None = None,
         stem_width: int = 64,
         width: int = 64,
         in_channels: int = 3,
@@ -99,7 +101,9 @@ class ResNet(nn.Module):
         self.layer3 = _stage(block, depths[2], 2 * width * block.expansion, 4 * width, 2)
         self.layer4 = _stage(block, depths[3], 4 * width * block.expansion, 8 * width, 2)
         size = -(-image_size // 8)
-        self.avgpool, features = pooled(pooling, 8 * width * block.expansion, size, window=4, reduced=4 * width)
+        self.avgpool, features = pooled(
+            pooling, 8 * width * block.expansion, size, window=4, reduced=4 * width, eps=pooling_eps
+        )
         self.fc = nn.Linear(features, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

@@ -2,6 +2,7 @@
 
 from .outcome import Finding, Outcome
 from .page import build_page, render_page
+from .scoreboard import load_outcomes, scoreboard, update_document
 from .tables import Table
 
-__all__ = ["Finding", "Outcome", "Table", "build_page", "render_page"]
+__all__ = ["Finding", "Outcome", "Table", "build_page", "load_outcomes", "render_page", "scoreboard", "update_document"]

@@ -16,8 +16,12 @@ from .tables import Table, conditions_text, require_file_name
 
 __all__ = ["VERDICTS", "Figure", "Finding", "Outcome", "machine"]
 
-#: What can be said of a claim. "open" is for what a reduced scale cannot decide.
-VERDICTS = ("confirmed", "not confirmed", "open")
+#: What can be said of a claim. "equivalent" is a difference that has been shown to be too small to matter, "undecided"
+#: what these runs cannot decide.
+CONFIRMED, REFUTED, EQUIVALENT, UNDECIDED = "confirmed", "refuted", "equivalent", "undecided"
+#: The detail of what rests on one run a setting: it shows that the protocol works.
+PROTOCOL_CHECK = "protocol check"
+VERDICTS = (CONFIRMED, REFUTED, EQUIVALENT, UNDECIDED)
 
 #: Bytes of an outcome.json; the largest of ours has 11 kB.
 _LARGEST = 16 << 20
@@ -25,15 +29,39 @@ _LARGEST = 16 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim of the paper, and what our numbers say about it."""
+    """One claim of the paper, and what our numbers say about it.
+
+    Args:
+        claim: in words.
+        verdict: one of :data:`VERDICTS`.
+        evidence: the numbers behind it, as sentences.
+        detail: of the verdict, such as "needs 12 more pairs" or "within 0.2 points".
+        effect: the size of what was found, with its interval.
+        runs: how many runs, pairs or matrices it rests on.
+    """
 
     claim: str
     verdict: str
     evidence: str
+    detail: str = ""
+    effect: str = ""
+    runs: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise ValueError(f"verdict: got {self.verdict!r}; expected one of {', '.join(VERDICTS)}")
+
+    @property
+    def size(self) -> str:
+        """The effect; where there is none, as of arithmetic, the first sentence of the evidence."""
+        return self.effect or self.evidence.split(". ")[0].rstrip(".")
+
+    @property
+    def label(self) -> str:
+        """The verdict with its detail, as ``undecided: needs 12 more pairs``."""
+        if not self.detail:
+            return self.verdict
+        return f"{self.verdict} {self.detail}" if self.verdict == EQUIVALENT else f"{self.verdict}: {self.detail}"
 
 
 @dataclass(frozen=True)
@@ -67,6 +95,7 @@ class Outcome:
         seconds: of work; runs that were finished before are not counted.
         about: the machine and the versions.
         day: when.
+        command: that repeats it.
     """
 
     experiment: str
@@ -81,6 +110,7 @@ class Outcome:
     seconds: float = 0.0
     about: dict[str, str] = field(default_factory=lambda: machine())
     day: str = field(default_factory=lambda: date.today().isoformat())
+    command: str = ""
 
     def write(self, directory: Path) -> Path:
         """Write ``outcome.json``, ``README.md`` and a CSV a table into ``directory``; return the README."""
@@ -102,10 +132,12 @@ class Outcome:
         parts += [table.markdown() for table in self.tables]
         parts += [f"![{self.title}]({figure.name}.png)\n\n{figure.caption}\n" for figure in self.figures]
         if self.findings:
-            lines = [f"- **{f.verdict}**: {f.claim}. {f.evidence}" for f in self.findings]
+            lines = [f"- **{f.label}**. {f.claim}. {f.evidence}" for f in self.findings]
             parts.append("\n".join(["### What it confirms", "", *lines]) + "\n")
         if self.notes:
             parts.append("\n".join(["### To know", "", *(f"- {note}" for note in self.notes)]) + "\n")
+        if self.command:
+            parts.append(f"Again: `{self.command}`\n")
         about = ", ".join(f"{name} {value}" for name, value in self.about.items())
         parts.append(f"{self.day}; {self.seconds:.0f} s of work; {about}.\n")
         return "\n".join(parts)
@@ -122,6 +154,7 @@ class Outcome:
             "figures": [vars(figure) for figure in self.figures],
             "findings": [vars(finding) for finding in self.findings],
             "notes": list(self.notes),
+            "command": self.command,
             "seconds": round(self.seconds, 1),
             "about": self.about,
             "day": self.day,
@@ -142,6 +175,7 @@ class Outcome:
             data["figures"] = tuple(Figure(**figure) for figure in data["figures"])
             data["findings"] = tuple(Finding(**finding) for finding in data["findings"])
             data["notes"] = tuple(data["notes"])
+            data.setdefault("command", "")  # which outcomes of earlier versions do not have
             return cls(**data)
         except FileNotFoundError:
             raise
@@ -163,6 +197,7 @@ def _require_types(data: Any) -> None:
     require_kind("the whole", data, dict)
     for name in ("experiment", "title", "scale", "paper", "day"):
         require_kind(name, data[name], str)
+    require_kind("command", data.get("command", ""), str)
     require_number("seconds", data["seconds"])
     for name in ("conditions", "about"):
         require_strings(name, data[name])

@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from ..files import ABANDONED, make_folder, read_regular_file, remove_partial, write_atomically
 from .outcome import VERDICTS, Outcome
+from .scoreboard import load_outcomes
 from .tables import cell_text, conditions_text
 
 __all__ = ["build_page", "render_page"]
@@ -41,19 +42,7 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
 
 def render_page(results: Path, order: Sequence[str] = ()) -> str:
     """The page of :func:`build_page` as HTML, without writing it."""
-    rank = {name: position for position, name in enumerate(order)}
-    folders = sorted(
-        (path.parent for path in results.glob("*/*/outcome.json")),
-        key=lambda folder: (rank.get(folder.parent.name, len(rank)), folder.parent.name, folder.name),
-    )
-    outcomes: list[tuple[Path, Outcome]] = []
-    damaged: list[str] = []
-    for folder in folders:
-        try:
-            outcomes.append((folder, Outcome.load(folder)))
-        except (ValueError, OSError) as error:  # the second for a link that leads nowhere
-            damaged.append(str(error))
-    return _document(outcomes, damaged)
+    return _document(*load_outcomes(results, order))
 
 
 def _document(outcomes: list[tuple[Path, Outcome]], damaged: list[str]) -> str:
@@ -66,6 +55,7 @@ def _template() -> Template:
     # No loader: the template cannot include files. Autoescape is for every value, with no exception.
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(cell=cell_text, conditions=conditions_text, seconds=lambda value: f"{value:,.0f}")
+    environment.filters.update(claims=lambda outcomes: [(o, f) for _, o in outcomes for f in o.findings])
     environment.filters.update(verdicts=_verdicts, is_number=_is_number, about=_about)
     environment.globals.update(embedded=_embedded)
     return environment.from_string(_PAGE)
@@ -121,6 +111,7 @@ a:hover { text-decoration: underline; }
 main { padding: 2rem 2.5rem 5rem; max-width: 72rem; }
 h1 { font-size: 1.9rem; margin: 0 0 .6rem; letter-spacing: -.01em; }
 h2 { font-size: 1.4rem; margin: 0 0 .7rem; }
+h2.board { margin-top: 2.4rem; }
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem; }
 section { margin-top: 3.2rem; padding-top: 1.6rem; border-top: 1px solid var(--line); }
 .lead { max-width: 46rem; }
@@ -132,8 +123,9 @@ dt { color: var(--soft); } dd { margin: 0; }
 .findings { list-style: none; padding: 0; max-width: 54rem; }
 .findings li { margin: .55rem 0; }
 .badge { display: inline-block; padding: 0 .5rem; border-radius: 4px; font-size: .82rem; white-space: nowrap; }
-.confirmed { background: #d8f0e4; color: #0b5136; } .not-confirmed { background: #fbe0d3; color: #7a2a00; }
-.open { background: #e8eaee; color: #3f4650; }
+.confirmed { background: #d8f0e4; color: #0b5136; } .refuted { background: #fbe0d3; color: #7a2a00; }
+.equivalent { background: #d6e8f7; color: #0b3f66; } .undecided { background: #e8eaee; color: #3f4650; }
+table.text td.verdict { white-space: nowrap; } .detail { color: var(--soft); font-size: .85rem; display: block; }
 figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; }
 figcaption, .conditions, .note, .about { color: var(--soft); font-size: .9rem; max-width: 54rem; }
 .conditions { margin: 0 0 .5rem; }
@@ -163,21 +155,35 @@ _PAGE = (
 <main>
 <h1>Robust Differentiable SVD, run again</h1>
 <p class='lead'>Every table and figure below was made by <code>eigengrad</code>. The paper's numbers stand \
-beside ours. Under each title it says how large the experiment was: numbers of a reduced scale show which \
-method survives and which does not, not the error rates of the full protocol.</p>
+beside ours. Under each title it says how large the experiment was. A claim is confirmed, refuted, equivalent \
+(the difference is shown to be too small to matter) or undecided, by one standard for both directions; what is \
+undecided says how many more runs would decide it.</p>
 {% for message in damaged %}
 <p class='damaged'>Not shown: {{ message }}</p>
 {% endfor %}
 {% if not outcomes %}
 <p>Nothing has been run yet. Try <code>eigengrad reproduce fig3</code>.</p>
 {% else %}
+{% if outcomes | claims %}
+<h2 class='board'>Every claim</h2>
+<div class='scroll'><table class='text'><thead><tr><th>claim</th><th>verdict</th><th>effect, 95 % interval</th>\
+<th>runs</th><th>from</th></tr></thead><tbody>
+{%- for o, f in outcomes | claims -%}
+<tr><td>{{ f.claim }}</td><td class='verdict'><span class='badge {{ f.verdict }}'>{{ f.verdict }}</span>\
+{% if f.detail %}<span class='detail'>{{ f.detail }}</span>{% endif %}</td>\
+<td>{{ f.size or "–" }}</td><td>{{ f.runs or "–" }}</td>\
+<td><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.experiment }}</a> {{ o.scale }}</td></tr>
+{%- endfor -%}
+</tbody></table></div>
+{% endif %}
+<h2 class='board'>Every experiment</h2>
 <div class='scroll'><table class='text'><thead>\
 <tr><th>experiment</th><th>scale</th><th>ours</th><th>claims of the paper</th></tr></thead><tbody>
 {%- for _, o in outcomes -%}
 <tr><td><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.title }}</a></td><td>{{ o.scale }}</td>\
 <td>{{ o.conditions | conditions }}</td><td>
 {%- for verdict, count in o | verdicts -%}
-<span class='badge {{ verdict | replace(" ", "-") }}'>{{ count }} {{ verdict }}</span>{{ "" if loop.last else " " }}
+<span class='badge {{ verdict }}'>{{ count }} {{ verdict }}</span>{{ "" if loop.last else " " }}
 {%- else -%}
 –
 {%- endfor -%}
@@ -192,7 +198,7 @@ method survives and which does not, not the error rates of the full protocol.</p
 {% if o.findings %}
 <ul class='findings'>
 {%- for finding in o.findings -%}
-<li><span class='badge {{ finding.verdict | replace(" ", "-") }}'>{{ finding.verdict }}</span> \
+<li><span class='badge {{ finding.verdict }}'>{{ finding.label }}</span> \
 <b>{{ finding.claim }}.</b> {{ finding.evidence }}</li>
 {%- endfor -%}
 </ul>

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,9 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
 from ..data import Loader, Split, load, loader
+from ..data.augment import ColourJitter
 from ..models import build, normalisation
+from ..models.normalisation import normalise_more
 from .config import Config
 from .engine import Engine
 from .loop import run
@@ -33,23 +37,33 @@ class Classification(Task):
         self.config, self.engine = config, engine
         root = None if config.data_root is None else Path(config.data_root)
         self.data = load(config.data, root, subset=config.subset, image_size=config.image_size)
+        if config.colour_jitter:
+            jitter = ColourJitter(self.data.augmentation, config.colour_jitter)
+            self.data = dataclasses.replace(self.data, augmentation=jitter)
         images, _ = next(iter(self._loader(self.data.train, epoch=0)))
+        options: dict[str, Any] = {
+            "group_size": config.group_size,
+            "gradient": config.gradient,
+            "degree": config.degree,
+            "eps": config.eps,
+            "momentum": config.norm_momentum,
+            "whitening": config.whitening,
+            "average": config.average,
+        }
         model = build(
             config.model,
             len(self.data.classes),
-            norm=normalisation(
-                config.norm,
-                group_size=config.group_size,
-                gradient=config.gradient,
-                degree=config.degree,
-                eps=config.eps,
-            ),
+            norm=normalisation(config.norm, **options),
             pooling=config.pooling,
+            pooling_eps=config.pooling_eps,
             stem_width=config.stem_width,
             width=config.width,
             in_channels=images.shape[1],
             image_size=images.shape[-1],
         )
+        if config.whitened != "first" and config.norm not in ("batchnorm", "none"):
+            names = None if config.whitened == "all" else [name.strip() for name in config.whitened.split(",")]
+            normalise_more(model, names, normalisation(config.norm, **options, divide=True))
         if engine.world > 1:
             model = synchronise(model, engine.device)
         # A quarter faster on CPUs, and what tensor cores want.

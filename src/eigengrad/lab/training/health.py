@@ -63,6 +63,8 @@ class Health:
         self._norm_count = 0
         self._pairs = 0
         self._acted = self._removed = self._amplification = 0.0
+        self._matrices = self._truncated = 0
+        self._lost = self._rank = 0.0
 
     @contextmanager
     def monitored(self) -> Iterator[None]:
@@ -72,6 +74,12 @@ class Health:
             return
         with GradientMonitor() as monitor:
             yield
+        if monitor.matrices:
+            self._matrices += monitor.matrices
+            self._lost += monitor.lost * monitor.matrices
+        if not math.isnan(monitor.rank):
+            self._truncated += 1
+            self._rank += monitor.rank
         if monitor.pairs:
             self._pairs += monitor.pairs
             self._acted += monitor.acted * monitor.pairs
@@ -152,6 +160,10 @@ class Health:
         if self._pairs:
             found |= {"acted": self._acted / self._pairs, "removed": self._removed / self._pairs}
             found["amplification"] = self._amplification
+        if self._matrices:
+            found["lost"] = self._lost / self._matrices
+        if self._truncated:
+            found["rank"] = self._rank / self._truncated
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def state_dict(self) -> dict[str, float]:
@@ -164,6 +176,10 @@ class Health:
             "acted": self._acted,
             "removed": self._removed,
             "amplification": self._amplification,
+            "matrices": self._matrices,
+            "lost": self._lost,
+            "truncated": self._truncated,
+            "rank": self._rank,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

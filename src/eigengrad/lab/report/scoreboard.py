@@ -1,0 +1,155 @@
+"""The scoreboard: every claim with its verdict, the effect, and what it rests on, as Markdown.
+
+It is made from the outcomes of experiments alone, so it says what was run and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..files import make_folder, read_regular_file, write_atomically
+from .outcome import PROTOCOL_CHECK, VERDICTS, Finding, Outcome
+from .tables import conditions_text
+
+__all__ = ["BEGIN", "END", "load_outcomes", "scoreboard", "update_document"]
+
+BEGIN, END = "<!-- scoreboard: begin -->", "<!-- scoreboard: end -->"
+
+#: Bytes of a document that is updated.
+_LARGEST = 4 << 20
+_MARKS = {"confirmed": "✔ confirmed", "refuted": "✘ refuted", "equivalent": "≈ equivalent", "undecided": "… undecided"}
+
+
+def load_outcomes(results: Path, order: Sequence[str] = ()) -> tuple[list[tuple[Path, Outcome]], list[str]]:
+    """Load every ``results/<experiment>/<scale>/outcome.json``.
+
+    Args:
+        results: the folder that the experiments write to.
+        order: names of experiments in the order they should appear; others follow by name.
+
+    Returns:
+        The folders and their outcomes, and for each that cannot be read what is wrong with it.
+    """
+    rank = {name: position for position, name in enumerate(order)}
+    folders = sorted(
+        (path.parent for path in results.glob("*/*/outcome.json")),
+        key=lambda folder: (rank.get(folder.parent.name, len(rank)), folder.parent.name, folder.name),
+    )
+    outcomes: list[tuple[Path, Outcome]] = []
+    damaged: list[str] = []
+    for folder in folders:
+        try:
+            outcomes.append((folder, Outcome.load(folder)))
+        except (ValueError, OSError) as error:  # the second for a link that leads nowhere
+            damaged.append(str(error))
+    return outcomes, damaged
+
+
+def scoreboard(outcomes: Sequence[tuple[Path, Outcome]], images: str = "images/experiments") -> str:
+    """The claims of all outcomes as Markdown: the finding that matters most, a table, and the details below.
+
+    Args:
+        outcomes: folders and what was found, in their order.
+        images: where the figures will lie, as seen from the document.
+    """
+    if not any(outcome.findings for _, outcome in outcomes):
+        return "Nothing has been run yet.\n"
+    first = next(((o, f) for _, o in outcomes for f in o.findings if o.experiment == "fidelity"), None)
+    parts = []
+    if first is not None:
+        parts.append(_lead(*first))
+    judged = [(o, f) for _, o in outcomes for f in o.findings if f.detail != PROTOCOL_CHECK]
+    counts = {v: sum(f.verdict == v for _, f in judged) for v in VERDICTS}
+    total = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    parts.append(f"{len(judged)} claims: {total}.\n")
+    lines = ["| claim | verdict | effect, 95 % interval | runs | from |", "|---|---|---|---|---|"]
+    parts.append("\n".join([*lines, *(_row(o, f) for o, f in judged)]) + "\n")
+    checked = [o for _, o in outcomes if any(f.detail == PROTOCOL_CHECK for f in o.findings)]
+    if checked:
+        parts.append(
+            f"Protocol checks, with one run a setting, which compare nothing: {', '.join(map(_link, checked))}.\n"
+        )
+    parts += [_details(o, images) for _, o in outcomes if o.findings]
+    return "\n".join(parts)
+
+
+def update_document(document: Path, outcomes: Sequence[tuple[Path, Outcome]]) -> list[Path]:
+    """Write the scoreboard between the two marks of a document, and its figures beside it; return what was written.
+
+    Raises:
+        ValueError: the document has no marks.
+    """
+    text = read_regular_file(document, _LARGEST).decode("utf-8")
+    start, stop = text.find(BEGIN), text.find(END)
+    if start < 0 or stop < start:
+        raise ValueError(f"{document}: expected a line {BEGIN!r} and one {END!r} below it")
+    new = f"{text[: start + len(BEGIN)]}\n\n{scoreboard(outcomes)}\n{text[stop:]}"
+    images = document.parent / "images" / "experiments"
+    make_folder(images)
+    written = [document]
+    write_atomically(document, new.encode())
+    for folder, outcome in outcomes:
+        for figure in outcome.figures[:1] if outcome.findings else ():
+            source = folder / f"{figure.name}.png"
+            if source.is_file() and not source.is_symlink():
+                target = images / f"{_anchor(outcome)}-{figure.name}.png"
+                shutil.copyfile(source, target)
+                written.append(target)
+    return written
+
+
+def _lead(outcome: Outcome, finding: Finding) -> str:
+    """The first finding, as a sentence for those who want to know what to use."""
+    return (
+        f"> **{_plain(finding.claim.removeprefix('(ours) '))}** — {_plain(finding.label)}. {_plain(finding.evidence)} "
+        f"({_plain(conditions_text(outcome.conditions))}; [details](#{_anchor(outcome)}).)\n"
+    )
+
+
+def _row(outcome: Outcome, finding: Finding) -> str:
+    verdict = f"**{_MARKS[finding.verdict]}**" + (f": {finding.detail}" if finding.detail else "")
+    if finding.verdict == "equivalent":
+        verdict = f"**{_MARKS[finding.verdict]}** {finding.detail}"
+    cells = (finding.claim, verdict, finding.size or "–", finding.runs or _runs(outcome))
+    return "| " + " | ".join([*map(_plain, cells), _link(outcome)]) + " |"
+
+
+def _runs(outcome: Outcome) -> str:
+    """What an outcome rests on, where its findings do not say: trials, or arithmetic."""
+    trials = outcome.conditions.get("trials")
+    return f"{trials} trials" if trials else "arithmetic or measurement"
+
+
+def _link(outcome: Outcome) -> str:
+    return f"[`{_anchor(outcome)}`](#{_anchor(outcome)})"
+
+
+def _anchor(outcome: Outcome) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", f"{outcome.experiment}-{outcome.scale}".lower()).strip("-")
+
+
+def _details(outcome: Outcome, images: str) -> str:
+    """One experiment: what was run, what it says, the figure, and the command that repeats it."""
+    lines = [f'<a id="{_anchor(outcome)}"></a>', "", f"#### {_plain(outcome.title)}", ""]
+    conditions = _plain(conditions_text(outcome.conditions))
+    lines += [f"Ours: {conditions}. The paper {_plain(_decapitalised(outcome.paper))}", ""]
+    lines += [f"- *{_plain(f.label)}*: {_plain(f.claim)}. {_plain(f.evidence)}" for f in outcome.findings]
+    lines.append("")
+    for figure in outcome.figures[:1]:
+        lines += [f"![{_plain(outcome.title)}]({images}/{_anchor(outcome)}-{figure.name}.png)", ""]
+    command = outcome.command or f"eigengrad reproduce {outcome.experiment} --scale {outcome.scale}"
+    lines += [f"`{_plain(command)}`; tables in `{_plain(outcome.experiment)}/{_plain(outcome.scale)}`.", ""]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """A text as one line of Markdown: nothing in it is a tag, a cell or a paragraph of its own."""
+    return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
+
+
+def _decapitalised(text: str) -> str:
+    """A sentence as it goes on after “The paper”: a list of conditions follows a colon."""
+    return text if text[:1].islower() else f"has: {text}"
