@@ -365,7 +365,9 @@ def _decided(low: float, high: float, h: Hazard, trainings: int) -> tuple[str, s
     if low >= _FAILS:
         if upper_bound(trainings - h.failures, trainings) <= 1 - _FAILS:
             return CONFIRMED, ""
-        return UNDECIDED, f"needs {max(runs_for_bound(1 - _FAILS) - trainings, 1)} more trainings"
+        if h.failures < trainings:
+            return UNDECIDED, "needs longer trainings"
+        return UNDECIDED, f"needs {runs_for_bound(1 - _FAILS) - trainings} more trainings"
     if high <= _SURVIVES:
         return REFUTED, ""
     needed = math.log(20) / -math.log1p(-_SURVIVES) * claimed_steps("cifar10")  # without a failure
