@@ -53,7 +53,7 @@ class RunningStatistics(TrainedExperiment):
             ),
             (
                 Figure(
-                    draw_differences(folder, self.name, judged, MARGIN, "running covariance less matrix, points"),
+                    draw_differences(folder, self.name, [("running covariance less matrix, points", judged, MARGIN)]),
                     "Mean difference of the test errors, pair by pair, with its 95 % interval; the grey band is the "
                     f"margin of {MARGIN:g} points. {conditions_text(conditions)}.",
                 ),

@@ -392,6 +392,7 @@ def _draw(folder: Path, found: Mapping[int, Sequence[Mapping[Replay, _Fate]]]) -
                         times, alive, styles[solver], where="post", color=colours[dtype], label=f"{solver}, {dtype}"
                     )
             axis.set(title=f"d = {d}", xlabel="checked steps", ylim=(-0.03, 1.05), xscale="log")
+            axis.xaxis.set_major_formatter("{x:g}")
         axes[0][0].set_ylabel("share surviving with plain SVD")
         figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right center")
         return figures.save(figure, folder, "survival")
