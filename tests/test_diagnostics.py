@@ -407,3 +407,23 @@ def test_every_method_of_a_whitening_layer_is_seen(gradient):
         y[:, ::2].square().sum().backward()
     assert monitor.matrices == 2
     assert (monitor.lost == 0) == (gradient == "exact")
+
+
+@pytest.mark.parametrize("method", ["pi", "newton_schulz", "pade", "taylor"])
+def test_whitening_by_iterations_is_compared_with_the_exact_gradient(method):
+    def layer(steps):
+        if method == "pi":
+            return eg.nn.DecorrelatedBatchNorm2d(8, 1e-2, group_size=4, gradient=f"pi(steps={steps})").double()
+        return eg.nn.IterativeNorm(8, 1e-2, group_size=4, method=method, steps=steps).double()
+
+    lost = []
+    for steps in (1, 200):
+        torch.manual_seed(0)
+        x = (torch.randn(16, 8, 5, 5, dtype=torch.float64) * torch.linspace(1, 2, 8).view(-1, 1, 1)).requires_grad_()
+        y = layer(steps)(x)
+        with eg.GradientMonitor() as monitor:
+            y[:, ::2].square().sum().backward()
+        assert monitor.matrices == 2
+        lost.append(monitor.lost)
+    assert lost[0] > 1e-3
+    assert lost[1] < 0.2 * lost[0]

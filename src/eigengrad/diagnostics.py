@@ -126,8 +126,8 @@ class GradientMonitor:
     norm of the exact gradient, its mean over all matrices. (Gaps below finfo.eps · max|λ| count as that.) Power
     iteration fills no R, so it is seen in ``lost``, and in ``rank``: how many eigenvectors it kept, as for
     ``Truncate``. Matrix functions and whitening layers with their exact gradient count as matrices that lost nothing.
-    Iterations that are differentiated as they are (``power_iteration``, Newton–Schulz, MPA, MTP) have no eigenvectors
-    to compare and are not seen.
+    Iterations that are differentiated as they are (``power_iteration``, Newton–Schulz, MPA, MTP) have no rule;
+    whitening layers that use them are seen in ``lost``, as the difference from the exact gradient of (M + εI)^(−½).
 
     The monitor adds up on the device, without waiting for it; reading a number (a property, ``str``) waits. What runs
     inside compiled code is not seen. While somebody monitors, there is no :class:`eigengrad.GradientWarning`.

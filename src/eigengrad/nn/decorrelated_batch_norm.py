@@ -69,6 +69,10 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
         own = type(self).whitening_matrices is _DecorrelatedBatchNorm.whitening_matrices
         return self.eps if own and self.whitening == "zca" and self.gradient in (None, "exact") else None
 
+    def _iterated_eps(self) -> float | None:
+        plain = isinstance(self.gradient, str) and self.gradient.partition("(")[0] == "pi"
+        return self.eps if plain and self.whitening == "zca" else None
+
     def extra_repr(self) -> str:
         gradient = default_gradient(self.whitening) if self.gradient is None else self.gradient
         return f"{super().extra_repr()}, whitening={self.whitening}, gradient={gradient}"

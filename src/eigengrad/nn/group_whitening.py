@@ -23,8 +23,9 @@ from .._execution import functorch_active
 from .._inputs import full_precision, widen
 from .._saved import save
 from ..eigh import decompose
-from ..gradients.observation import observe_exact
+from ..gradients.observation import norm, observe_exact, observe_pass, observers
 from ..matmul import precise_matmul
+from ..matrix_functions import matrix_inv_sqrt
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
 from .fused import FusedFunction
@@ -52,6 +53,7 @@ def group_whiten(
     whitening: Callable[[Tensor], Tensor],
     process_group: Any = None,
     root_eps: float | None = None,
+    iterated_eps: float | None = None,
 ) -> Whitened:
     """Whiten ``x`` (N, C, *spatial) by the statistics of the batch.
 
@@ -62,9 +64,11 @@ def group_whiten(
         whitening: from covariances (groups, d, d) to whitening matrices, differentiable.
         process_group: the processes whose points count, or None for this one alone.
         root_eps: ε, if ``whitening`` is matrix_inv_sqrt(M, eps=ε), for which there are kernels; None if it is not.
+        iterated_eps: ε, if ``whitening`` approximates that by iterations, which no gradient rule watches: a monitor
+            then compares its gradient with the exact one. None if it does not.
     """
     with full_precision(x):
-        arguments = dense(x), weight, bias, groups, whitening, process_group, root_eps
+        arguments = dense(x), weight, bias, groups, whitening, process_group, root_eps, iterated_eps
         return Whitened(*_GroupWhiten.run(arguments, (x, weight, bias)))
 
 
@@ -92,6 +96,7 @@ class _GroupWhiten(FusedFunction):
         whitening: Callable[[Tensor], Tensor],
         process_group: Any,
         root_eps: float | None,
+        iterated_eps: float | None,
     ) -> tuple[Tensor, Tensor, Tensor, int]:
         channels = x.shape[1]
         count = x.shape[0] * math.prod(x.shape[2:])
@@ -118,6 +123,7 @@ class _GroupWhiten(FusedFunction):
         whitening: Callable[[Tensor], Tensor],
         process_group: Any,
         root_eps: float | None,
+        iterated_eps: float | None,
     ) -> tuple[Tensor, Tensor, Tensor, int]:
         points = widen(x)
         passes = passes_over(points, groups)
@@ -141,12 +147,13 @@ class _GroupWhiten(FusedFunction):
             output = passes.whiten(points, whitening(cov), weight, bias, mean)
         save(ctx, x, weight, bias, mean)
         ctx.passes, ctx.count, ctx.groups, ctx.stride = passes, count, groups, x.stride()
-        ctx.whitening, ctx.process_group, ctx.root_eps = whitening, process_group, root_eps
+        ctx.whitening, ctx.process_group = whitening, process_group
+        ctx.root_eps, ctx.iterated_eps = root_eps, iterated_eps
         return _of_type(output, x), rounded, cov, count
 
     @staticmethod
     def leading(ctx: Any, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        return tensors[:3], (ctx.groups, ctx.whitening, ctx.process_group, ctx.root_eps)
+        return tensors[:3], (ctx.groups, ctx.whitening, ctx.process_group, ctx.root_eps, ctx.iterated_eps)
 
     @staticmethod
     def fused_gradients(ctx: Any, tensors: tuple[Any, ...], gy: Tensor) -> tuple[Tensor | None, ...]:
@@ -172,6 +179,18 @@ def _of_type(a: Tensor, b: Tensor) -> Tensor:
     return a if a.dtype is b.dtype else a.to(b.dtype)
 
 
+def _compare(M: Tensor, gS: Tensor, gM: Tensor, eps: float) -> None:
+    """Show the observers what the gradient gM of an approximate S(M) lacks of that of (M + εI)^(−½)."""
+    watching, observers[:] = list(observers), []  # who would count this pass as one of the network's
+    try:
+        leaf = M.requires_grad_()
+        with torch.enable_grad():
+            (exact,) = torch.autograd.grad(matrix_inv_sqrt(leaf, eps=eps), leaf, gS)
+    finally:
+        observers[:] = watching
+    observe_pass(norm(exact), norm(exact - (gM + gM.mT) * 0.5))
+
+
 def _step_by_step(
     ctx: Any, points: Tensor, dy: Tensor, weight: Tensor | None, mean: Tensor
 ) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -188,5 +207,7 @@ def _step_by_step(
     else:
         gS = G if weight is None else weight.view(ctx.groups, -1, 1) * G
         (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
+        if observers and ctx.iterated_eps is not None:
+            _compare(ctx.leaf.detach(), gS, gM, ctx.iterated_eps)
     dx = passes.gradient(dy, points, S, gM, weight, sums, mean, max(ctx.count, 1))
     return dx, g_weight, g_bias

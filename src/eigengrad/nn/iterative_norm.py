@@ -89,6 +89,9 @@ class IterativeNorm(WhiteningNorm):
     def _recipe(self) -> tuple[Any, ...]:
         return self.eps, self.steps, self.method
 
+    def _iterated_eps(self) -> float:
+        return self.eps
+
     def extra_repr(self) -> str:
         """The constructor's arguments."""
         return f"{super().extra_repr()}, steps={self.steps}, method={self.method}"

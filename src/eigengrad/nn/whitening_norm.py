@@ -119,6 +119,10 @@ class WhiteningNorm(nn.Module):
         """ε, where S is the inverse square root of M + εI with its exact gradient: kernels know that one. Else None."""
         return None
 
+    def _iterated_eps(self) -> float | None:
+        """ε, where S approximates the inverse square root of M + εI by iterations that no rule watches. Else None."""
+        return None
+
     def reset_running_stats(self) -> None:
         """Mean 0, covariance I (and S = I, where it is averaged), no batches seen."""
         if self.running_mean is None or self.running_covariance is None or not self.track_running_stats:
@@ -208,7 +212,7 @@ class WhiteningNorm(nn.Module):
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
         group = self._group() if synchronised else None
         parameters = self.weight, self.bias, self.num_groups
-        result = group_whiten(x, *parameters, self.whitening_matrices, group, self._root_eps())
+        result = group_whiten(x, *parameters, self.whitening_matrices, group, self._root_eps(), self._iterated_eps())
         if self.training and result.points > 0:
             self._track(result.mean, result.covariance)
         return result.output

@@ -8,8 +8,10 @@ from PIL import Image
 
 from eigengrad.lab.experiments import EXPERIMENTS, SCALES, Context, table8, table9, table10
 from eigengrad.lab.experiments.contact_sheet import contact_sheet
+from eigengrad.lab.experiments.layout import protocol_note
 from eigengrad.lab.experiments.translated import METHODS, protocol
 from eigengrad.lab.experiments.verdicts import larger
+from eigengrad.lab.style.metrics import Accuracy
 from eigengrad.lab.style.translation import TranslationConfig
 from eigengrad.lab.style.translation.wct import VARIANTS
 
@@ -81,6 +83,41 @@ def test_everything_that_table_10_times_can_be_called():
         assert list(methods) == [method.label for method in METHODS.values()]
         for call in methods.values():
             call()
+
+
+ACCURACY = Accuracy({**table8.PRINTED_REAL}, dict.fromkeys(table8.PRINTED_REAL, 10))
+
+
+def test_table_8_has_the_papers_columns_with_photographs_and_means():
+    """Our classifier and pictures as good as the paper's: then our columns are the paper's."""
+    shares = {
+        style: {m.label: [table8.PRINTED.get(m.label, {}).get(style, 50.0)] * 2 for m in METHODS.values()}
+        for style in ("cezanne", "monet", "ukiyoe", "vangogh")
+    }
+    table = table8._paper_table(shares, ACCURACY, "photo", {}, trials=2)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert {label: rows[label]["mean, acc.: paper"] for label in table8.PRINTED} == pytest.approx(
+        {"GD-WCT": 64.71, "Clip-WCT": 60.27, "PI-WCT": 79.49, "SVD-WCT": 83.30}, abs=0.01
+    )
+    assert {label: rows[label]["mean, Δ: paper"] for label in table8.PRINTED} == pytest.approx(
+        {"GD-WCT": 30.77, "Clip-WCT": 35.21, "PI-WCT": 15.99, "SVD-WCT": 12.18}, abs=0.011
+    )
+    assert rows["real pictures"]["mean, acc.: paper"] == 95.48  # as printed; the mean of the five is 95.83
+    assert rows["real pictures"]["mean, acc.: ours"] == 95.83
+    for label in table8.PRINTED:
+        assert rows[label]["photo, acc.: paper"] == rows[label]["photo, acc.: ours"] == 92.14
+        assert rows[label]["photo, Δ: ours"] == 0
+    assert rows["Exact (ours)"]["mean, acc.: paper"] is None
+    assert rows["Exact (ours)"]["monet, Δ: ours"] == pytest.approx(47.52)
+
+
+def test_tables_of_one_run_print_no_differences_and_say_what_they_are():
+    shares = {"monet": {method.label: [60.0] for method in METHODS.values()}}
+    table = table8._paper_table(shares, ACCURACY, "photo", {}, trials=1)
+    assert not any("Δ" in column for column in table.columns)
+    assert "protocol check" in table.title
+    assert "Protocol check" in table.note
+    assert protocol_note(2) == ""
 
 
 @pytest.mark.slow

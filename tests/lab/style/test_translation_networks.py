@@ -172,6 +172,18 @@ def test_the_key_holds_what_matters():
     for wct in ("svd", "pi"):
         assert config.replace(wct=wct, degree=3).key() != config.replace(wct=wct).key()
     assert TranslationConfig.from_dict(config.to_dict()) == config
+    assert config.key() != config.replace(batch_covariance=True).key()
+    assert config.key() == config.replace(style_loss="seen").key()
+    learned = config.replace(wct="gd")
+    assert learned.key() != learned.replace(style_loss="seen").key()
+    assert learned.key() == learned.replace(batch_covariance=True).key()
+
+
+def test_what_is_no_style_loss_is_refused():
+    with pytest.raises(ValueError, match="style_loss: got 'gram'; expected one of 'moments', 'seen'"):
+        TranslationConfig(style_loss="gram")
+    with pytest.raises(TypeError, match="batch_covariance must be a bool; got 1"):
+        TranslationConfig(batch_covariance=1)
 
 
 def test_pictures_are_made_larger_without_blocks():

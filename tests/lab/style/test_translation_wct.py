@@ -86,6 +86,30 @@ def test_where_a_colour_is_in_the_style_does_not_matter(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_is_compared_by_the_same_style_loss(name):
+    _, style = maps()
+    measured, reference = step(name).statistics(style), step("exact").statistics(style)
+    assert [tuple(part.shape) for part in measured] == [(2, 2, 8, 1), (2, 2, 8, 8)]
+    for one, other in zip(measured, reference, strict=True):
+        torch.testing.assert_close(one, other)
+    assert len(step(name).seen(style)) == (1 if name == "gd" else 2)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_covariances_may_be_of_the_batch(name):
+    content, style = maps(samples=3)
+    layer = plain(full_strength(step(name, eps=1e-6, per_sample=False)))
+    with torch.no_grad():
+        y, _ = layer(content, style)
+    whole = [t.transpose(0, 1).reshape(2, 8, -1) for t in (y, style)]
+    got, wanted = (torch.stack([group.cov(correction=0) for group in t]) for t in whole)
+    assert (got - wanted).norm() < 1e-2 * wanted.norm()
+    alone = plain(full_strength(step(name, eps=1e-6)))(content, style)[0]
+    assert (alone - y).norm() > 1e-2 * y.norm()
+    assert "per_sample=False" in repr(layer)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_result_does_not_depend_on_its_batch(name):
     content, style = maps(samples=3)
     layer = step(name)

@@ -190,7 +190,14 @@ def test_the_work_of_a_gradient_rule_is_reported_where_there_is_one(finished, tm
     assert 0 <= health["removed"] <= 1
     assert health["amplification"] > 0
     exact = train(SMALL.replace(gradient="exact", epochs=1), tmp_path, progress=False)
-    assert set(exact.gradient) == {"norm_mean", "norm_max"}
+    assert set(exact.gradient) == {"norm_mean", "norm_max", "lost"}
+    assert exact.gradient["lost"] == 0
+    assert 0 < health["lost"] <= 1
+
+
+def test_the_rank_that_svd_pi_keeps_is_reported(tmp_path):
+    result = train(SMALL.replace(gradient="power_iteration", epochs=1), tmp_path, progress=False)
+    assert 0 < result.gradient["rank"] < SMALL.group_size
 
 
 def test_a_config_that_is_none_is_refused(tmp_path):

@@ -52,6 +52,12 @@ def train(
     ] = None,
     group_size: Annotated[int | None, option("Channels decorrelated together. Paper: 32.", _WCT)] = None,
     degree: Annotated[int | None, option("K of svd; pi takes K + 1 iterations. Paper: 9.", _WCT)] = None,
+    batch_covariance: Annotated[
+        bool | None, option("Covariances of the batch instead of each picture.", _WCT, "--batch-covariance")
+    ] = None,
+    style_loss: Annotated[
+        str | None, option("moments (mean and covariance, for all) or seen (for gd the mean alone).", _WCT)
+    ] = None,
     eps: Annotated[float | None, option("ε, added to the covariances. Paper: 0.01.", _WCT)] = None,
     width: Annotated[
         int | None, option("Channels of the first layer; the features have 4 times as many. Paper: 64.", NETWORK)

@@ -19,6 +19,8 @@ from ..report.outcome import Figure
 from ..report.tables import Cell
 from ..style.color import Palette, transfer_colors
 from ..style.images import Picture
+from ..style.stylize import Style, stylize
+from ..style.weights import load_codec
 from .experiment import Context, Experiment, Plan, check_scale
 
 __all__ = ["Fig2"]
@@ -33,14 +35,17 @@ class Fig2(Experiment):
     """The paper's illustration, with photographs that come with scikit-learn instead of its own."""
 
     name = "fig2"
-    title = "Figure 2: PCA and ZCA whitening, and colour transfer"
+    title = "Figure 2: PCA and ZCA whitening, colour transfer and style transfer"
     paper = "An illustration: points in the plane, and two pairs of photographs. It states no numbers."
 
     def plan(self, scale: str, context: Context) -> Plan:
         """Two covariances of a plane, and two of colours."""
         check_scale(scale)
-        steps = [f"whiten {POINTS} points in two ways", "two photographs in the colours of each other"]
-        return Plan(steps, 4.0, "drawing takes longest")
+        steps = [
+            f"whiten {POINTS} points in two ways",
+            "two photographs in the colours, and in the style, of each other",
+        ]
+        return Plan(steps, 20.0, "features of several levels take longest")
 
     def run(self, scale: str, context: Context) -> Outcome:
         """Compute the figure, which does not depend on the scale."""
@@ -73,6 +78,7 @@ class Fig2(Experiment):
             tuple((name, *error) for name, error in errors.items()),
             {"eps": "1e-6", "arithmetic": "float32"},
         )
+        styled = _in_style(china, flower)
         drawings = (
             Figure(
                 _draw_points(folder, X, pca, zca),
@@ -84,6 +90,11 @@ class Fig2(Experiment):
                 "Images A and B, A in the colours of B, and B in the colours of A; colours that no screen has are "
                 "brought back as `eigengrad color` does it. (Photographs by danielbuechele and vultilion, CC BY 2.0, "
                 "from scikit-learn.)",
+            ),
+            Figure(
+                _draw_styles(folder, china, flower, styled),
+                "The same operations on deep features instead of pixels: images A and B, A in the style of B, and B in "
+                "the style of A, by the encoders and decoders that come with eigengrad.",
             ),
         )
         white = max(abs(entry - one) for Y in (pca, zca) for entry, one in zip(_covariance(Y), (1, 1, 0), strict=True))
@@ -106,6 +117,15 @@ class Fig2(Experiment):
         return Outcome(
             self.name, self.title, scale, conditions, self.paper, (points, colours), drawings, findings, notes, took
         )
+
+
+def _in_style(china: Tensor, flower: Tensor) -> tuple[Tensor, Tensor]:
+    """Each photograph in the style of the other, (3, H, W), at the size of the figure."""
+    codec = load_codec()
+    levels = sorted(codec.levels, reverse=True)
+    a, b = (Picture(torch.from_numpy(_reduced(image)).movedim(-1, 0).contiguous()) for image in (china, flower))
+    style_a, style_b = (Style.of(picture, codec, levels) for picture in (a, b))
+    return stylize(a, [style_b], codec, levels).pixels, stylize(b, [style_a], codec, levels).pixels
 
 
 def _correlated() -> Tensor:
@@ -176,14 +196,28 @@ def _draw_points(folder: Path, X: Tensor, pca: Tensor, zca: Tensor) -> str:
 
 
 def _draw_photographs(folder: Path, china: Tensor, flower: Tensor) -> str:
-    """Draw the photographs as a PNG only: an SVG of pixels has no use."""
+    """Draw the photographs and their colours exchanged."""
     a, b = Picture(china), Picture(flower)
     made = (transfer_colors(a, Palette.of(b)).pixels, transfer_colors(b, Palette.of(a)).pixels)
     titles = ("(d) Image A", "Image B", "A in the colours of B", "B in the colours of A")
     formulas = ("$X_A$", "$X_B$", *(_map_formula(*pair) for pair in ("AB", "BA")))
+    return _draw_row(folder, "fig2_colours", (china, flower, *made), titles, formulas)
+
+
+def _draw_styles(folder: Path, china: Tensor, flower: Tensor, styled: tuple[Tensor, Tensor]) -> str:
+    """Draw the photographs and their styles exchanged."""
+    titles = ("(e) Image A", "Image B", "A in the style of B", "B in the style of A")
+    formulas = ("", "", "features: A's whitened, B's colours", "features: B's whitened, A's colours")
+    return _draw_row(folder, "fig2_style", (china, flower, *styled), titles, formulas)
+
+
+def _draw_row(
+    folder: Path, name: str, images: tuple[Tensor, ...], titles: tuple[str, ...], formulas: tuple[str, ...]
+) -> str:
+    """Draw pictures beside each other, as a PNG only: an SVG of pixels has no use."""
     with figures.style() as plt:
         figure, axes = plt.subplots(1, 4, figsize=(12.4, 2.75))
-        for axis, image, title, formula in zip(axes, (china, flower, *made), titles, formulas, strict=True):
+        for axis, image, title, formula in zip(axes, images, titles, formulas, strict=True):
             axis.imshow(_reduced(image), interpolation="antialiased")
             axis.set(xticks=[], yticks=[], title=title, xlabel=formula)
             for spine in axis.spines.values():
@@ -192,8 +226,8 @@ def _draw_photographs(folder: Path, china: Tensor, flower: Tensor) -> str:
         figure.savefig(pixels, format="png", dpi=100, facecolor="white")
         plt.close(figure)
     make_folder(folder)
-    write_atomically(folder / "fig2_colours.png", pixels.getbuffer())
-    return "fig2_colours"
+    write_atomically(folder / f"{name}.png", pixels.getbuffer())
+    return name
 
 
 def _map_formula(a: str, b: str) -> str:

@@ -245,9 +245,8 @@ def _findings(matrices: Times, sequential: Times, layers: Times) -> list[Finding
 def _draw(folder: Path, *panels: Times) -> str:
     """Draw the panels; the last, of networks, as what each method adds to batch norm."""
     colours = {method.label: method.colour for method in WHITENING.values()}
-    titles = ("Matrices, one by one", "Matrices, all at once", "The layer")
     *timed, networks = panels
-    titles = titles[-len(timed) :]
+    titles = ("Matrices, one by one", "Matrices, all at once", "The layer")[-len(timed) :]
     with figures.style() as plt:
         figure, axes = plt.subplots(1, len(panels), figsize=(3.6 * len(panels) + 2, 4.3))
         for axis, times, title in zip(axes, timed, titles, strict=False):

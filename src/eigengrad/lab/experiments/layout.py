@@ -10,7 +10,17 @@ from ..report.tables import Cell
 from .trained import Cells
 from .trials import Trials
 
-__all__ = ["Printed", "cells_table", "paper_table"]
+__all__ = ["Printed", "cells_table", "paper_table", "protocol_note"]
+
+
+def protocol_note(trials: int) -> str:
+    """What stands under a table of one run a setting; nothing under one of several."""
+    if trials > 1:
+        return ""
+    return (
+        "Protocol check: one run for each setting shows that the protocol runs. Differences between its rows are "
+        "within what another seed would change, and none is to be read from it."
+    )
 
 
 @dataclass(frozen=True)

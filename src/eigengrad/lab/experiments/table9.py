@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..report import Outcome, Table
 from ..style.metrics import sharpness
+from .layout import protocol_note
 from .translated import Gallery, Setting, TranslationExperiment
 from .trials import mean_text
 from .verdicts import larger
@@ -53,15 +54,16 @@ class Table9(TranslationExperiment):
                         scores[second],
                     )
                 )
+        trials = max(len(painted.made) for g in galleries.values() for painted in g.painted.values())
         table = Table(
             "table9",
-            "Sharpness",
+            "Sharpness" if trials > 1 else "Sharpness: protocol check",
             ("style", "model", "paper", "ours", "how ours failed"),
             tuple(rows),
             setting.full_conditions,
             "Mean norm of the gradient of the intensity, in grey levels of 256 a pixel. It grows as pictures get "
             "smaller, so only the order can be compared with the paper's. Noise and checkerboards are sharp too: read "
-            "it with the figures.",
+            f"it with the figures. {protocol_note(trials)}".strip(),
         )
         return Outcome(
             self.name,

@@ -34,6 +34,9 @@ class TranslationConfig(Settings):
         critic_width, critic_scales: of the discriminators.
         image_size: side of the pictures in pixels; a multiple of 4.
         degree, eps: K and ε of the decomposition.
+        batch_covariance: take covariances of content and style over the batch instead of each picture by itself.
+        style_loss: what styles are compared by in training: "moments", mean and covariance, one measure for every
+            variant; or "seen", what the variant can see: for "gd" the mean alone, as published.
         iterations, batch_size: steps, and pictures of each domain a step (of all processes together).
         evaluate_every: steps between two evaluations; divides the other numbers of steps (``decay_from`` and
             ``decay_every`` if the learning rate falls before the last of the ``iterations``).
@@ -61,6 +64,8 @@ class TranslationConfig(Settings):
     image_size: int = 216
     degree: int = 9
     eps: float = 0.01
+    batch_covariance: bool = False
+    style_loss: str = "moments"
     iterations: int = 200_000
     batch_size: int = 4
     evaluate_every: int = 1000
@@ -82,6 +87,10 @@ class TranslationConfig(Settings):
         name = type(self).__name__
         if self.wct not in VARIANTS:
             raise unknown_choice("wct", self.wct, VARIANTS)
+        if self.style_loss not in ("moments", "seen"):
+            raise unknown_choice("style_loss", self.style_loss, ("moments", "seen"))
+        if not isinstance(self.batch_covariance, bool):
+            raise TypeError(f"{name}: batch_covariance must be a bool; got {self.batch_covariance!r}")
         for field in _COUNTS:
             self._integer(field, minimum=1)
         for field in ("domain_a", "domain_b"):
@@ -129,10 +138,16 @@ class TranslationConfig(Settings):
 
     def hash_fields(self) -> dict[str, Any]:
         """The fields that the result depends on, without the options that the chosen transfer does not have."""
-        idle = {"whitening_weight", "coloring_weight"} if self.wct != "gd" else {"degree", "eps"}
+        # Those with a decomposition see mean and covariance, so that both style losses are one.
+        spectral = {"whitening_weight", "coloring_weight", "style_loss"}
+        idle = spectral if self.wct != "gd" else {"degree", "eps", "batch_covariance"}
+        if not self.batch_covariance:  # which runs of before it existed do not name
+            idle.add("batch_covariance")
         if self.wct not in ("svd", "pi"):
             idle.add("degree")
-        return {name: value for name, value in super().hash_fields().items() if name not in idle}
+        found = {name: value for name, value in super().hash_fields().items() if name not in idle}
+        # Runs of before Algorithm 1's conditions were obeyed have other names.
+        return {**found, "stops_at_eps": True} if self.wct == "pi" else found
 
     def label(self) -> str:
         """Domains, variant and seed."""

@@ -25,16 +25,18 @@ class DomainNetwork(nn.Module):
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__()
         make = partial(transfer, config.wct, group_size=config.group_size, eps=config.eps, degree=config.degree)
+        make = partial(make, per_sample=not config.batch_covariance)
+        self.style_loss = config.style_loss
         self.content = ContentEncoder(config.width, config.blocks)
         self.style = StyleEncoder(config.width, 4 * config.width // config.group_size, config.style_reductions)
         self.generator = Generator(config.width, config.blocks, make)
         initialise(self, partial(nn.init.kaiming_normal_, nonlinearity="relu"))
 
     def statistics(self, style: Tensor) -> list[Tensor]:
-        """What the generator can see of a style."""
+        """What two styles are compared by: mean and covariance, or what the generator can see of them."""
         first = self.generator.transfers[0]
         assert isinstance(first, Transfer)
-        return first.statistics(style)
+        return first.statistics(style) if self.style_loss == "moments" else first.seen(style)
 
 
 class Passes(NamedTuple):

@@ -16,21 +16,27 @@ from .transfer import Transfer
 
 __all__ = ["VARIANTS", "LearnedTransfer", "SpectralTransfer", "Transfer", "transfer"]
 
-#: Name → a step for (channels, channels a group, ε, degree K).
-VARIANTS: dict[str, Callable[[int, int, float, int], Transfer]] = {
-    "gd": lambda channels, size, eps, degree: LearnedTransfer(channels, size),
-    "clip": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient=Clip()),
-    "pi": lambda channels, size, eps, degree: SpectralTransfer(
-        channels, size, eps=eps, gradient=algorithm_1(degree, eps)
+#: Name → a step for (channels, channels a group, ε, degree K, whether covariances are of each sample).
+VARIANTS: dict[str, Callable[[int, int, float, int, bool], Transfer]] = {
+    "gd": lambda channels, size, eps, degree, alone: LearnedTransfer(channels, size),
+    "clip": lambda channels, size, eps, degree, alone: SpectralTransfer(
+        channels, size, eps=eps, gradient=Clip(), per_sample=alone
     ),
-    "svd": lambda channels, size, eps, degree: SpectralTransfer(
-        channels, size, eps=eps, gradient=Taylor(degree=degree, eps=eps)
+    "pi": lambda channels, size, eps, degree, alone: SpectralTransfer(
+        channels, size, eps=eps, gradient=algorithm_1(degree, eps), per_sample=alone
     ),
-    "exact": lambda channels, size, eps, degree: SpectralTransfer(channels, size, eps=eps, gradient="exact"),
+    "svd": lambda channels, size, eps, degree, alone: SpectralTransfer(
+        channels, size, eps=eps, gradient=Taylor(degree=degree, eps=eps), per_sample=alone
+    ),
+    "exact": lambda channels, size, eps, degree, alone: SpectralTransfer(
+        channels, size, eps=eps, gradient="exact", per_sample=alone
+    ),
 }
 
 
-def transfer(name: str, channels: int, *, group_size: int = 32, eps: float = 0.01, degree: int = 9) -> Transfer:
+def transfer(
+    name: str, channels: int, *, group_size: int = 32, eps: float = 0.01, degree: int = 9, per_sample: bool = True
+) -> Transfer:
     """One step of whitening and colouring.
 
     Args:
@@ -41,9 +47,11 @@ def transfer(name: str, channels: int, *, group_size: int = 32, eps: float = 0.0
         eps: added to the covariances.
         degree: K of "svd"; "pi" takes K + 1 power iterations, which for one eigenvector is the same gradient.
 
+        per_sample: covariances of each sample, or of the batch; "gd" has none to take.
+
     >>> transfer("svd", 256).groups
     8
     """
     if name not in VARIANTS:
         raise unknown_choice("wct", name, VARIANTS)
-    return VARIANTS[name](channels, group_size, eps, degree)
+    return VARIANTS[name](channels, group_size, eps, degree, per_sample)

@@ -50,7 +50,7 @@ class LearnedTransfer(Transfer):
             penalties = torch.stack([(x_covariance - identity).abs().mean(), (U.mT @ U - identity).abs().mean()])
         return y.reshape(content.shape).to(content.dtype), penalties
 
-    def statistics(self, style: Tensor) -> list[Tensor]:
+    def seen(self, style: Tensor) -> list[Tensor]:
         """The mean over the positions: all that the perceptrons are given."""
         return [widen(style).mean((-2, -1))]
 

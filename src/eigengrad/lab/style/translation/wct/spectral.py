@@ -9,10 +9,8 @@ from .....eigh import eigh
 from .....gradients import GradientRule, PowerIteration
 from .....matmul import precise_matmul
 from .....matrix_functions import matrix_inv_sqrt, matrix_sqrt
-from .....nn.covariance import covariance
 from .....nn.whiten_color import transfer
-from ....precision import full_precision, widen
-from .transfer import Transfer, grouped
+from .transfer import Transfer
 
 __all__ = ["SpectralTransfer"]
 
@@ -30,13 +28,20 @@ class SpectralTransfer(Transfer):
         channels, group_size: see :class:`Transfer`.
         eps: ε.
         gradient: "exact", or a rule.
+        per_sample: take the covariances of each sample; else one of the whole batch for content, and one for style.
     """
 
     def __init__(
-        self, channels: int, group_size: int, *, eps: float = 0.01, gradient: str | GradientRule = "exact"
+        self,
+        channels: int,
+        group_size: int,
+        *,
+        eps: float = 0.01,
+        gradient: str | GradientRule = "exact",
+        per_sample: bool = True,
     ) -> None:
         super().__init__(channels, group_size)
-        self.eps = eps
+        self.eps, self.per_sample = eps, per_sample
         self.gradient = gradient.for_covariance(eps) if isinstance(gradient, PowerIteration) else gradient
         self.perceptron = nn.Sequential(
             nn.Conv2d(channels, channels, 1), nn.LeakyReLU(0.01), nn.Conv2d(channels, channels, 1)
@@ -51,13 +56,16 @@ class SpectralTransfer(Transfer):
             )
         root_eps = self.eps if self.gradient == "exact" else None
         style = self.perceptron(style)
-        coloured = transfer(content, style, self._roots, groups=self.groups, alpha=self.strength, root_eps=root_eps)
+        coloured = transfer(
+            content,
+            style,
+            self._roots,
+            groups=self.groups,
+            alpha=self.strength,
+            per_sample=self.per_sample,
+            root_eps=root_eps,
+        )
         return coloured, content.new_zeros(2)
-
-    def statistics(self, style: Tensor) -> list[Tensor]:
-        """Mean and covariance over the positions."""
-        with full_precision(style):
-            return list(covariance(grouped(widen(style), self.group_size)))
 
     def _roots(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
         """(Σ_c + εI)^(−½) and (Σ_s + εI)^½."""
@@ -75,4 +83,4 @@ class SpectralTransfer(Transfer):
 
     def extra_repr(self) -> str:
         """Channels, groups, ε and the gradient."""
-        return f"{super().extra_repr()}, eps={self.eps}, gradient={self.gradient!r}"
+        return f"{super().extra_repr()}, eps={self.eps}, gradient={self.gradient!r}, per_sample={self.per_sample}"

@@ -8,6 +8,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from .....nn.functional import covariance
+from ....precision import full_precision, widen
+
 __all__ = ["Transfer"]
 
 #: How much of the style a step passes on before it has learned how much it should.
@@ -45,9 +48,14 @@ class Transfer(nn.Module, ABC):
             style: (N, C, H', W'), a style for each.
         """
 
-    @abstractmethod
     def statistics(self, style: Tensor) -> list[Tensor]:
-        """What of a style this step can see, for comparing two styles: a mean, and perhaps a covariance."""
+        """Mean and covariance of a style over its positions, for comparing two: the same measure for every variant."""
+        with full_precision(style):
+            return list(covariance(grouped(widen(style), self.group_size)))
+
+    def seen(self, style: Tensor) -> list[Tensor]:
+        """What of a style this step can see, which may be less."""
+        return self.statistics(style)
 
     def extra_repr(self) -> str:
         """Channels and groups."""
