@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -45,7 +46,8 @@ class SpectrumReport:
             if x.numel() == 0:
                 return "–"
             low, high = x.min().item(), x.max().item()
-            return f"{low:.3g}" if low == high else f"{low:.3g} … {high:.3g}"
+            one = low == high or math.isnan(low)
+            return f"{low:.3g}" if one else f"{low:.3g} … {high:.3g}"
 
         count = self.condition.numel()
         lines = [

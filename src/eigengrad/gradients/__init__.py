@@ -68,10 +68,13 @@ def register_rule(name: str, rule: GradientRule) -> None:
     A package can do the same for the command line: it declares an entry point in the group ``eigengrad.gradients`` that
     refers to the rule. Only what is installed is looked at, and only when its name is asked for.
 
-    >>> import eigengrad as eg
+    >>> import torch, eigengrad as eg
+    >>> from eigengrad.gradients import RULES
     >>> eg.register_rule("firm", eg.Clip(threshold=10.0))
-    >>> resolve("firm(threshold=5)")
-    Clip(threshold=5)
+    >>> eg.eigh(torch.eye(2), gradient="firm(threshold=5)").eigenvalues
+    tensor([1., 1.])
+    >>> RULES.pop("firm")
+    Clip(threshold=10.0)
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise ValueError(f"register_rule: name must be letters, digits and underscores; got {name!r}")

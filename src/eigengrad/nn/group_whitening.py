@@ -96,7 +96,7 @@ class _GroupWhiten(FusedFunction):
         whitening: Callable[[Tensor], Tensor],
         process_group: Any,
         root_eps: float | None,
-        iterated_eps: float | None,
+        iterated_eps: float | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, int]:
         channels = x.shape[1]
         count = x.shape[0] * math.prod(x.shape[2:])
@@ -123,7 +123,7 @@ class _GroupWhiten(FusedFunction):
         whitening: Callable[[Tensor], Tensor],
         process_group: Any,
         root_eps: float | None,
-        iterated_eps: float | None,
+        iterated_eps: float | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, int]:
         points = widen(x)
         passes = passes_over(points, groups)

@@ -72,6 +72,17 @@ def test_options_reach_the_layer():
     }
 
 
+def test_a_pooling_may_be_any_rule():
+    options = {"norm": normalisation("none"), "stem_width": 4, "width": 4, "in_channels": 1, "image_size": 8}
+    model = build("convnet", 3, pooling="power_iteration(steps=3, stop=false)", **options, pooling_eps=0.1)
+    assert model.pool.method.gradient == eg.PowerIteration(3, stop=False)
+    assert model.pool.method.eps == 0.1
+    assert model(torch.randn(2, 1, 8, 8)).shape == (2, 3)
+    assert build("convnet", 3, pooling="svd_pi", **options).pool.method.gradient.inclusive
+    with pytest.raises(ValueError, match="Clip: threshold must be positive"):
+        build("convnet", 3, pooling="clip(threshold=0)", **options)
+
+
 def test_more_norms_can_be_whitened():
     model = build("resnet18", 10, norm=normalisation("dbn", group_size=8), stem_width=16, width=4)
     make = normalisation("dbn", group_size=8, divide=True)

@@ -109,6 +109,7 @@ def test_the_key_changes_with_what_matters_and_with_nothing_else(field):
 
 def test_options_that_came_later_leave_the_names_of_older_runs_alone():
     assert Config().key() == "digits-convnet-dbn-taylor-d16-s0-13613483"
+    assert "-clip_threshold=50-" in Config(pooling="clip(threshold=50)").key()
     assert Config(gradient="clip(threshold=50)").key().startswith("digits-convnet-dbn-clip_threshold=50-d16-s0-")
 
 

@@ -45,7 +45,7 @@ def train(
         str | None,
         option(
             "average, exact, svd_taylor, svd_pi, mpn_cov, isqrt_cov, mpa, mtp, g2denet, deep_o2p, bilinear or "
-            "improved_bilinear.",
+            "improved_bilinear; or a gradient rule, such as 'clip(threshold=50)'.",
             NETWORK,
         ),
     ] = None,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from torch import nn
 
 from ...errors import unknown_choice
+from ...gradients import resolve
 from ...nn import SecondOrderPool2d
-from ...nn.second_order_pool import METHODS
+from ...nn.second_order_pool import METHODS, PoolingMethod
 
-__all__ = ["POOLINGS", "average", "pooled", "second_order"]
+__all__ = ["POOLINGS", "average", "pooled", "pooling_method", "second_order"]
 
 #: "average" is first-order; the others are the methods of :class:`eigengrad.nn.SecondOrderPool2d`.
 POOLINGS = ("average", *METHODS)
@@ -39,7 +40,21 @@ def average(channels: int, size: int, window: int) -> tuple[nn.Module, int]:
 
 def second_order(method: str, channels: int, reduced: int | None, eps: float | None = None) -> tuple[nn.Module, int]:
     """Second-order pooling, behind a 1×1 convolution unless ``reduced`` is None, and the length of its vector."""
-    if method not in METHODS:
-        raise unknown_choice("pooling", method, POOLINGS)
-    layer = SecondOrderPool2d(channels, reduced, method=method, eps=eps)
+    layer = SecondOrderPool2d(channels, reduced, method=pooling_method(method), eps=eps)
     return layer, layer.num_features
+
+
+def pooling_method(name: str) -> PoolingMethod:
+    """A method of second-order pooling by name; or of a gradient rule by name, the root of the covariance with it.
+
+    >>> pooling_method("clip(threshold=50)").gradient
+    Clip(threshold=50)
+    """
+    if name in METHODS:
+        return METHODS[name]
+    try:
+        return PoolingMethod(gradient=resolve(name))
+    except ValueError as error:
+        if "expected one of" in str(error):
+            raise unknown_choice("pooling", name, POOLINGS) from None
+        raise

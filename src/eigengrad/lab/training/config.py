@@ -11,7 +11,7 @@ from ...arguments import require_non_negative, require_positive
 from ...errors import unknown_choice
 from ..data import DATASETS
 from ..models import MODELS
-from ..models.head import POOLINGS
+from ..models.head import POOLINGS, pooling_method
 from ..models.normalisation import NORMALISATIONS, whitening_rule
 from .settings import Settings
 
@@ -21,7 +21,6 @@ _CHOICES: dict[str, Collection[str]] = {
     "data": DATASETS,
     "model": MODELS,
     "norm": NORMALISATIONS,
-    "pooling": POOLINGS,
     "whitening": ("zca", "pca", "cholesky"),
     "average": ("covariance", "whitening"),
 }
@@ -66,7 +65,8 @@ class Config(Settings):
         norm_momentum: share of a new batch in the running statistics.
         whitened: which normalisations are under test: "first", that behind the first convolution; "all"; or names of
             batch norms as ``model.named_modules()`` has them, separated by commas, in addition to the first.
-        pooling: "average", or a method of :class:`eigengrad.nn.SecondOrderPool2d`.
+        pooling: "average", a method of :class:`eigengrad.nn.SecondOrderPool2d`, or a gradient rule by name, with
+            parameters or without, for the square root of the covariance.
         pooling_eps: its ε; ``None`` is the method's own.
         epochs, batch_size: of the training; with several processes, the batch of all of them together.
         lr, momentum, weight_decay: of stochastic gradient descent.
@@ -126,6 +126,8 @@ class Config(Settings):
         if not isinstance(self.whitened, str) or not self.whitened:
             raise ValueError(f"Config: whitened must be 'first', 'all' or names; got {self.whitened!r}")
         whitening_rule(self.gradient, self.degree, self.eps)  # which refuses what is no gradient
+        if self.pooling != POOLINGS[0]:
+            pooling_method(self.pooling)
 
     def _number(self, name: str, require: Any) -> None:
         require(type(self).__name__, name, getattr(self, name))
@@ -146,7 +148,12 @@ class Config(Settings):
     def label(self) -> str:
         """Data, model, method and seed."""
         fields = self.hash_fields()
-        parts = [self.data, self.model, self.pooling if self.pooling != "average" else "", self.norm]
-        parts += [re.sub(r"[^\w.=-]+", "_", self.gradient).strip("_")] if "gradient" in fields else []
+        parts = [self.data, self.model, _slug(self.pooling) if self.pooling != "average" else "", self.norm]
+        parts += [_slug(self.gradient)] if "gradient" in fields else []
         parts += [f"d{self.group_size}"] if "group_size" in fields else []
         return "-".join(part for part in (*parts, super().label()) if part)
+
+
+def _slug(name: str) -> str:
+    """A name with its parameters as part of the name of a folder."""
+    return re.sub(r"[^\w.=-]+", "_", name).strip("_")
