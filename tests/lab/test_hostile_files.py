@@ -2,7 +2,7 @@
 
 The fuzzers run in a process of their own, which has 2 GB more than it starts with and 10 s for each file.
 ``python tests/lab/test_hostile_files.py <reader> <seed> <files> <seconds>`` runs one by hand, and ``make fuzz-files``
-all of them on 108,000 files.
+all of them on 117,000 files.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from eigengrad.lab.data.files import FolderFiles, ZipFiles
 from eigengrad.lab.data.pictures import Pictures
 from eigengrad.lab.experiments.records import record
 from eigengrad.lab.files import require_checksums, write_atomically
+from eigengrad.lab.matrices import MatrixFileError, read_matrices
 from eigengrad.lab.report import Finding, Outcome, Table, build_page
 from eigengrad.lab.report.outcome import Figure
 from eigengrad.lab.style import weights as style_weights
@@ -906,6 +907,18 @@ def fuzz_codec(change: Mutation, folder: Path) -> None:
     load_codec(folder)
 
 
+def fuzz_matrices(change: Mutation, folder: Path) -> None:
+    """A matrix of torch.save or of numpy.save."""
+    if change.chance(0.5):
+        content = mutated_tensors(change, tensor_files()["weights"])
+    else:
+        buffer = io.BytesIO()
+        np.save(buffer, np.eye(4, 5, dtype=np.float32))
+        content = change.bytes(buffer.getvalue())
+    (folder / "a.npy").write_bytes(content)
+    assert read_matrices(folder / "a.npy").numel() < 1000
+
+
 #: Each reader, and what it may raise.
 READERS: dict[str, tuple[Callable[[Mutation, Path], None], tuple[type[Exception], ...]]] = {
     "pickle": (fuzz_pickle, (CorruptDataError,)),
@@ -920,8 +933,9 @@ READERS: dict[str, tuple[Callable[[Mutation, Path], None], tuple[type[Exception]
     "checkpoint": (fuzz_checkpoint, (CheckpointError,)),
     "translator": (fuzz_translator, (ValueError,)),
     "codec": (fuzz_codec, (WeightsError,)),
+    "matrices": (fuzz_matrices, (MatrixFileError,)),
 }
-SLOW_FILES = 9_000  # of each reader: 108,000 together
+SLOW_FILES = 9_000  # of each reader: 117,000 together
 
 
 def ran_out_of_memory(error: BaseException | None) -> bool:

@@ -9,10 +9,13 @@ import typer
 from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
+from .commands.doctor import doctor
+from .commands.fetch import fetch
 from .commands.fidelity import fidelity
 from .commands.info import info
 from .commands.report import report
 from .commands.reproduce import reproduce
+from .commands.studio import studio
 from .commands.stylize import stylize
 from .commands.sweep import sweep
 from .commands.train import train
@@ -30,9 +33,12 @@ app.command()(sweep)
 app.command()(reproduce)
 app.command()(report)
 app.command()(fidelity)
+app.command()(fetch)
 app.command()(bench)
 app.command()(info)
 app.command()(warmup)
+app.command()(doctor)
+app.command()(studio)
 app.command()(color)
 app.add_typer(stylize)
 app.add_typer(translate, name="translate")

@@ -23,11 +23,12 @@ from torch import Tensor
 
 from .. import solvers
 from .._execution import forward_mode
-from .._inputs import add_to_diagonal, check_matrix, full_precision, widen
+from .._inputs import add_to_diagonal, check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..arguments import require_integer, require_non_negative
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from .lyapunov import lyapunov_by_products
 from .newton_schulz import frobenius
 

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from .._execution import functorch_active
-from .._inputs import full_precision, widen
 from .._saved import save
 from ..eigh import decompose
 from ..gradients.observation import norm, observe_exact, observe_pass, observers
 from ..matmul import precise_matmul
 from ..matrix_functions import matrix_inv_sqrt
+from ..precision import full_precision, widen
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
 from .fused import FusedFunction

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._inputs import REAL, add_to_diagonal, full_precision, widen
+from .._inputs import add_to_diagonal
 from .._transforms import is_fixed
 from ..arguments import require_integer, require_non_negative, require_number
 from ..eigh import eigh
@@ -27,6 +27,7 @@ from ..matrix_functions.log import Log
 from ..matrix_functions.power import Power
 from ..matrix_functions.spectral import apply, into_domain
 from ..matrix_functions.sqrt import Sqrt
+from ..precision import REAL, full_precision, widen
 from ..solvers import require_finite
 from .covariance import second_moment
 from .layout import no_view
@@ -322,7 +323,9 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     rule = resolve(method.gradient)
     if isinstance(rule, PowerIteration):
         return _truncated(moment, f, eps, rule.for_covariance(eps))
-    return apply(_NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None)
+    return apply(
+        _NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None, known_hermitian=True
+    )
 
 
 def _truncated(moment: Tensor, f: ScalarFunction, eps: float, rule: PowerIteration) -> Tensor:

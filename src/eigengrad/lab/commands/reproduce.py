@@ -85,7 +85,9 @@ def reproduce(
         settings = replace(settings, from_records=from_records)
         if not from_records:
             _announce(chosen, scale, settings)
-        if not dry_run:
+        if dry_run:
+            _check_data(chosen, scale, settings)
+        else:
             _run(chosen, scale, settings)
 
 
@@ -110,6 +112,33 @@ def _command(name: str, scale: str, settings: Context) -> str:
     steps = "" if settings.steps is None else f" --steps {settings.steps}"
     data = "" if settings.data_root is None else " --data-root DIR"
     return f"eigengrad reproduce {name} --scale {scale}{trials}{steps}{sizes}{data}"
+
+
+def _check_data(chosen: list[Experiment], scale: str, settings: Context) -> None:
+    """Say which data the experiments would miss; each data set is read once."""
+    from ..data import DataError
+    from ..experiments import SweptExperiment
+
+    seen: dict[tuple[str, str | None], str | None] = {}
+    missing: dict[str, list[str]] = {}
+    for experiment in chosen:
+        if not isinstance(experiment, SweptExperiment):
+            continue
+        config = experiment.configs(scale, settings)[0]
+        data = (getattr(config, "data", "artworks"), config.data_root)
+        if data not in seen:
+            try:
+                experiment.check_data(config)
+                seen[data] = None
+            except (DataError, OSError, ValueError) as error:
+                seen[data] = str(error)
+        problem = seen[data]
+        if problem is not None:
+            missing.setdefault(problem, []).append(experiment.name)
+    for problem, names in missing.items():
+        complain(f"data for {', '.join(names)} is missing. {problem}")
+    if not missing:
+        say("all data is there")
 
 
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:

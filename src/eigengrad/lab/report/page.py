@@ -14,7 +14,7 @@ from .outcome import VERDICTS, Outcome
 from .scoreboard import load_outcomes
 from .tables import cell_text, conditions_text
 
-__all__ = ["build_page"]
+__all__ = ["build_page", "render_page"]
 
 #: A vector drawing above this size is embedded as its PNG, which is then the smaller of the two.
 _LARGEST_SVG = 200_000
@@ -32,13 +32,17 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
     Returns:
         The page. A damaged outcome does not stop it: the page says which file could not be read, and why.
     """
-    outcomes, damaged = load_outcomes(results, order)
     page = results / "report" / "index.html"
     make_folder(page.parent)
     remove_partial(page.parent, older_than=ABANDONED)
     # JSON can hold halves of characters (lone surrogates), which no file can.
-    write_atomically(page, _document(outcomes, damaged).encode(errors="replace"))
+    write_atomically(page, render_page(results, order).encode(errors="replace"))
     return page
+
+
+def render_page(results: Path, order: Sequence[str] = ()) -> str:
+    """The page of :func:`build_page` as HTML, without writing it."""
+    return _document(*load_outcomes(results, order))
 
 
 def _document(outcomes: list[tuple[Path, Outcome]], damaged: list[str]) -> str:
@@ -121,7 +125,8 @@ dt { color: var(--soft); } dd { margin: 0; }
 .badge { display: inline-block; padding: 0 .5rem; border-radius: 4px; font-size: .82rem; white-space: nowrap; }
 .confirmed { background: #d8f0e4; color: #0b5136; } .refuted { background: #fbe0d3; color: #7a2a00; }
 .equivalent { background: #d6e8f7; color: #0b3f66; } .undecided { background: #e8eaee; color: #3f4650; }
-table.board td:first-child { min-width: 20rem; } table.board td { min-width: 7rem; } .detail { color: var(--soft); font-size: .85rem; display: block; }
+table.board td:first-child { min-width: 20rem; } table.board td { min-width: 7rem; }
+.detail { color: var(--soft); font-size: .85rem; display: block; }
 figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; }
 figcaption, .conditions, .note, .about { color: var(--soft); font-size: .9rem; max-width: 54rem; }
 .conditions { margin: 0 0 .5rem; }

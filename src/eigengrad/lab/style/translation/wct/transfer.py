@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .....nn.functional import covariance
-from ....precision import full_precision, widen
+from .....precision import full_precision, widen
 
 __all__ = ["Transfer"]
 
