@@ -104,7 +104,8 @@ def _declared_size(path: Path) -> tuple[int, int]:
 
     try:
         with Image.open(path, formats=FORMATS) as image:
-            return image.size
+            width, height = image.size
+            return int(width), int(height)
     except Exception:  # of any kind, as Pillow's decoders raise them
         return 0, 0
 
