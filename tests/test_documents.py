@@ -40,7 +40,7 @@ def test_the_scoreboard_is_that_of_the_committed_results():
     pytest.importorskip("jinja2")
     from eigengrad.lab.experiments import ORDER
     from eigengrad.lab.report import load_outcomes, scoreboard
-    from eigengrad.lab.report.scoreboard import BEGIN, END
+    from eigengrad.lab.report.scoreboard import BEGIN, END, figure_file
 
     outcomes, damaged = load_outcomes(ROOT / "benchmarks" / "results" / "experiments", ORDER)
     assert not damaged
@@ -49,6 +49,6 @@ def test_the_scoreboard_is_that_of_the_committed_results():
     assert written.strip() == scoreboard(outcomes).strip()
     for folder, outcome in outcomes:
         for figure in outcome.figures[:1] if outcome.findings else ():
-            copy = f"{outcome.experiment}-{outcome.scale}-{figure.name}.png"
+            copy = figure_file(outcome, figure)
             shown = ROOT / "docs" / "images" / "experiments" / copy
             assert shown.read_bytes() == (folder / f"{figure.name}.png").read_bytes(), copy

@@ -28,7 +28,13 @@ __all__ = ["sweep"]
 
 
 def sweep(
-    experiment: Annotated[str, typer.Argument(help="fig1b, table3 to table9, fig5, fig6, fig9 or fig10.")],
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            help="fig1b, table3 to table9, fig5, fig6, fig9, fig10, errors, settings, convergence, free_runs or "
+            "running_statistics."
+        ),
+    ],
     scale: Scale = "small",
     data_root: DataRoot = None,
     trials: Trials = None,

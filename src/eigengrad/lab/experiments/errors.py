@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class Errors(TrainedExperiment):
             ),
             (
                 Figure(
-                    draw_differences(folder, self.name, judged, MARGIN, "difference of the test errors, points"),
+                    draw_differences(folder, self.name, [("difference of the test errors, points", judged, MARGIN)]),
                     "Mean difference of the test errors at each dimension, pair by pair, with its 95 % interval; the "
                     f"grey band is the margin of {MARGIN:g} points. {conditions_text(conditions)}.",
                 ),
@@ -161,31 +161,38 @@ def runs_table(name: str, cells: Cells, conditions: dict[str, str]) -> Table:
     return Table(name, "Every run", columns, tuple(rows), conditions)
 
 
-def draw_differences(folder: Path, name: str, judged: list[Judged], margin: float, label: str) -> str:
-    """Draw the intervals of mean differences, one line each, with the margin as a band."""
+def draw_differences(folder: Path, name: str, panels: Sequence[tuple[str, Sequence[Judged], float]]) -> str:
+    """Draw the intervals of mean differences, one line each.
+
+    Args:
+        folder, name: of the figure.
+        panels: one above the other, each with its own scale: the label of its axis, its comparisons, and the margin,
+            which is drawn as a band.
+    """
     colours = {
         "confirmed": figures.GREEN,
         "refuted": figures.RED,
         "equivalent": figures.BLUE,
         "undecided": figures.GREY,
     }
+    heights = [0.27 * len(judged) + 0.9 for _, judged, _ in panels]
     with figures.style() as plt:
-        figure, axis = plt.subplots(figsize=(8.6, 0.27 * len(judged) + 1.3))
-        axis.axvspan(-margin, margin, color="#eeeeee")
-        axis.axvline(0, color=figures.INK, lw=0.8)
-        seen: set[str] = set()
-        for place, j in enumerate(reversed(judged)):
-            if j.found is None:
-                continue
-            legend = None if j.verdict in seen else j.verdict
-            seen.add(j.verdict)
-            axis.plot([j.found.low, j.found.high], [place, place], color=colours[j.verdict], lw=2)
-            axis.plot([j.found.mean], [place], "o", ms=5, color=colours[j.verdict], label=legend)
-        axis.set_yticks(range(len(judged)), [j.name for j in reversed(judged)])
-        axis.set(xlabel=f"{label}  (left: the first is better)")
-        axis.grid(visible=False, axis="y")
-        if seen:
-            axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        figure, axes = plt.subplots(
+            len(panels), 1, figsize=(8.6, sum(heights) + 0.3), squeeze=False, height_ratios=heights
+        )
+        handles: dict[str, Any] = {}
+        for axis, (label, judged, margin) in zip(axes[:, 0], panels, strict=True):
+            axis.axvspan(-margin, margin, color="#eeeeee")
+            axis.axvline(0, color=figures.INK, lw=0.8)
+            for place, j in enumerate(reversed(judged)):
+                if j.found is not None:
+                    axis.plot([j.found.low, j.found.high], [place, place], color=colours[j.verdict], lw=2)
+                    (handles[j.verdict],) = axis.plot([j.found.mean], [place], "o", ms=5, color=colours[j.verdict])
+            axis.set_yticks(range(len(judged)), [j.name for j in reversed(judged)])
+            axis.set(xlabel=f"{label}  (left: the first is better)", ylim=(-0.7, len(judged) - 0.3))
+            axis.grid(visible=False, axis="y")
+        if handles:
+            figure.legend(handles.values(), handles, loc="outside right upper")
         return figures.save(figure, folder, name)
 
 

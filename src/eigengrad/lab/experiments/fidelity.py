@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import load
-from ..fidelity import Measurement, Spectrum, record_whitening
+from ..fidelity import Measurement, Spectrum, fidelity_methods, record_whitening
 from ..fidelity.methods import ALGORITHM_1, ALL_PAIRS, EXACT, PAPER_DEGREE, SVD, taylor_name
 from ..fidelity.report import COLOURS, Entry, Summary, draw_degrees, entry, summarise
 from ..report import Finding, Outcome, Table, figures
@@ -100,6 +100,7 @@ class FidelityExperiment(Experiment):
         base = chosen.base
         if context.data_root is not None:
             base = base.replace(data_root=str(located(context.data_root, base.data)))
+        methods = sorted(fidelity_methods(chosen.eps[0]))
         found = []
         for seed in range(chosen.seeds):
             for eps in chosen.eps:
@@ -112,7 +113,7 @@ class FidelityExperiment(Experiment):
                         lr_step=CONSTANT_RATE,
                         threads=context.threads,
                     )
-                    content = json.dumps([config.hash_fields(), chosen.steps, chosen.every], sort_keys=True)
+                    content = json.dumps([config.hash_fields(), chosen.steps, chosen.every, methods], sort_keys=True)
                     key = hashlib.sha256(content.encode()).hexdigest()[:8]
                     name = f"d{d}-eps{eps:g}-s{seed}-{chosen.steps}-{key}.json"
                     found.append((context.directory(self.name, scale) / "trajectories" / name, config))

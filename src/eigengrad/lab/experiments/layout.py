@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..report import Table
 from ..report.tables import Cell
+from ..statistics import clopper_pearson
 from .trained import Cells
 from .trials import Trials
 
@@ -82,6 +83,7 @@ def cells_table(name: str, cells: Cells, conditions: dict[str, str]) -> Table:
                 size,
                 trials.count,
                 trials.succeeded,
+                _interval(trials),
                 _rounded(trials.best),
                 _rounded(trials.mean),
                 _rounded(trials.deviation),
@@ -96,6 +98,7 @@ def cells_table(name: str, cells: Cells, conditions: dict[str, str]) -> Table:
         "d",
         "trials",
         "succeeded",
+        "rate, 95 %",
         "min %",
         "mean %",
         "std dev",
@@ -125,6 +128,14 @@ def _measured(ours: Trials, measure: str) -> Cell:
     if measure == "success rate":
         return ours.rate_text()
     return _rounded(ours.best) if measure == "min" else ours.mean_text()
+
+
+def _interval(trials: Trials) -> str | None:
+    """The exact (Clopper–Pearson) interval of the rate of success."""
+    if not trials.count:
+        return None
+    low, high = clopper_pearson(trials.succeeded, trials.count)
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 def _rounded(value: float | None, digits: int = 2) -> float | None:

@@ -9,15 +9,18 @@ from typing import Any
 from ..report import Outcome
 from ..report.outcome import Figure
 from ..report.tables import conditions_text
-from .errors import comparison_table, draw_differences, runs_table
+from .errors import by_measure, comparison_table, draw_differences, runs_table
+from .fig6 import AREA_MARGIN
 from .layout import cells_table
 from .methods import MORE_WHITENING, WHITENING
 from .presets import Preset
 from .trained import Cells, TrainedExperiment
-from .verdicts import MARGIN, Comparison, better, differences, judge_table
+from .verdicts import MARGIN, Comparison, differences, judge, judge_table
 
 __all__ = ["RunningStatistics"]
 
+#: Which test error is compared.
+_WHEN = ("in the best epoch", "on average over the epochs")
 _COVARIANCE, _MATRIX = WHITENING["taylor"], MORE_WHITENING["taylor_subspace"]
 
 
@@ -38,8 +41,24 @@ class RunningStatistics(TrainedExperiment):
         """The test errors of both, pair by pair."""
         conditions = {"scale": scale, **chosen.conditions()}
         pairs = {size: (cells[_COVARIANCE.label, size], cells[_MATRIX.label, size]) for size in chosen.group_sizes}
-        judged = judge_table([Comparison(f"d = {size}", differences(pair)) for size, pair in pairs.items()], MARGIN)
+        everywhere, over_epochs = list(pairs.values()), by_measure("test_area_by_seed")
         claim = "The running covariance has a smaller test error than the running whitening matrix"
+        best, mean = (f"{claim}, {when}" for when in _WHEN)
+        findings = judge(
+            {
+                best: [Comparison("", differences(everywhere))],
+                mean: [Comparison("", differences(everywhere, over_epochs))],
+            },
+            margin={best: MARGIN, mean: AREA_MARGIN},
+        )
+        comparisons = [
+            Comparison(f"{when}, d = {size}", differences(pair, measure))
+            for when, measure in zip(_WHEN, (by_measure("error_by_seed"), over_epochs), strict=True)
+            for size, pair in pairs.items()
+        ]
+        judged = judge_table(comparisons, [MARGIN] * len(pairs) + [AREA_MARGIN] * len(pairs))
+        parts = [(judged[: len(pairs)], MARGIN), (judged[len(pairs) :], AREA_MARGIN)]
+        panels = [("running covariance less matrix, points", part, margin) for part, margin in parts]
         return Outcome(
             self.name,
             self.title,
@@ -48,16 +67,19 @@ class RunningStatistics(TrainedExperiment):
             self.paper,
             (
                 cells_table(self.name, cells, conditions),
-                comparison_table(f"{self.name}_comparisons", judged, MARGIN, "points", conditions),
+                *(
+                    comparison_table(f"{self.name}_{name}", part, margin, "points", conditions)
+                    for name, (part, margin) in zip(("best", "mean"), parts, strict=True)
+                ),
                 runs_table(f"{self.name}_runs", cells, conditions),
             ),
             (
                 Figure(
-                    draw_differences(folder, self.name, judged, MARGIN, "running covariance less matrix, points"),
-                    "Mean difference of the test errors, pair by pair, with its 95 % interval; the grey band is the "
-                    f"margin of {MARGIN:g} points. {conditions_text(conditions)}.",
+                    draw_differences(folder, self.name, panels),
+                    "Mean difference of the test errors, pair by pair, with its 95 % interval; the grey bands are "
+                    f"the margins of {MARGIN:g} and {AREA_MARGIN:g} points. {conditions_text(conditions)}.",
                 ),
             ),
-            tuple(better({claim: {"": list(pairs.values())}})),
+            tuple(findings),
             ("Two runs with the same seed have the same weights in every step; only their evaluations differ.",),
         )

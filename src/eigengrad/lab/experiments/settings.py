@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from .layout import cells_table
 from .presets import Preset, claimed_steps
 from .table3 import SETTINGS, settings
 from .trained import Cells, TrainedExperiment
-from .verdicts import MARGIN, Comparison, better, differences, judge_table, never_fails, some_fail
+from .verdicts import MARGIN, Comparison, differences, judge, judge_table, never_fails, some_fail
 
 __all__ = ["HyperparameterPairs"]
 
@@ -25,7 +26,7 @@ _BEST = "ε = 1e-2, K = 9"
 #: What is compared: the property of trials, in words, the margin.
 _MEASURES = {
     "error_by_seed": ("test error", MARGIN),
-    "rises_by_seed": ("rises of the test error", RISES_MARGIN),
+    "rises_by_seed": ("sum of rises of the test error", RISES_MARGIN),
     "area_by_seed": ("mean training error", AREA_MARGIN),
 }
 
@@ -48,29 +49,29 @@ class HyperparameterPairs(TrainedExperiment):
         conditions = {"scale": scale, **chosen.conditions(), "d": ", ".join(map(str, chosen.group_sizes))}
         named = {name: trials for (name, _), trials in cells.items()}
         others = [name for name in SETTINGS if name != _BEST]
-        findings: list[Finding] = []
-        tables, judged = [], []
+        claims: dict[str, list[Comparison]] = {}
+        margins: dict[str, float] = {}
         for measure, (words, margin) in _MEASURES.items():
-            getter = by_measure(measure)
-            claims = {
-                f"{_BEST} has a smaller {words} than {o}".replace("smaller rises", "smaller sum of rises"): {
-                    "": (named[_BEST], named[o])
-                }
-                for o in others
-            }
-            findings += better(claims, margin=margin, measure=getter)
-            comparisons = [
-                Comparison(f"{words}, against {o}", differences((named[_BEST], named[o]), getter)) for o in others
-            ]
-            judged.append((measure, margin, judge_table(comparisons, margin)))
-        for measure, margin, found in judged:
-            tables.append(comparison_table(f"{self.name}_{measure.split('_')[0]}", found, margin, "points", conditions))
+            for other in others:
+                claim = f"{_BEST} has a smaller {words} than {other}"
+                found = differences((named[_BEST], named[other]), by_measure(measure))
+                claims[claim], margins[claim] = [Comparison("", found)], margin
+        comparisons = [
+            replace(c, name=f"against {o}") for of, o in zip(claims.values(), others * 3, strict=True) for c in of
+        ]
+        judged = judge_table(comparisons, list(margins.values()))  # one table, whatever the measure
+        parts = {words: judged[2 * i : 2 * i + 2] for i, (words, _) in enumerate(_MEASURES.values())}
+        findings: list[Finding] = judge(claims, margin=margins)
+        tables = [
+            comparison_table(f"{self.name}_{measure.split('_')[0]}", parts[words], margin, "points", conditions)
+            for measure, (words, margin) in _MEASURES.items()
+        ]
         steps = claimed_steps("hyperparameters")
         findings += [
             never_fails("With ε = 1e-2 and K = 9 no run fails", {_BEST: named[_BEST]}, steps=steps),
             some_fail("With K = 19 some runs fail", {o: named[o] for o in others}, steps=steps),
         ]
-        everything = [j for _, _, found in judged for j in found]
+        panels = [(f"{words}: difference, points", parts[words], margin) for words, margin in _MEASURES.values()]
         return Outcome(
             self.name,
             self.title,
@@ -84,9 +85,9 @@ class HyperparameterPairs(TrainedExperiment):
             ),
             (
                 Figure(
-                    draw_differences(folder, self.name, everything, MARGIN, f"{_BEST} less the other setting, points"),
-                    "Mean difference, pair by pair, with its 95 % interval; the grey band is the margin of the test "
-                    f"error. {conditions_text(conditions)}.",
+                    draw_differences(folder, self.name, panels),
+                    "Mean difference, pair by pair, with its 95 % interval; the grey bands are the "
+                    f"margins. {conditions_text(conditions)}.",
                 ),
             ),
             tuple(findings),

@@ -365,7 +365,9 @@ def _decided(low: float, high: float, h: Hazard, trainings: int) -> tuple[str, s
     if low >= _FAILS:
         if upper_bound(trainings - h.failures, trainings) <= 1 - _FAILS:
             return CONFIRMED, ""
-        return UNDECIDED, f"needs {max(runs_for_bound(1 - _FAILS) - trainings, 1)} more trainings"
+        if h.failures < trainings:
+            return UNDECIDED, "needs longer trainings"
+        return UNDECIDED, f"needs {runs_for_bound(1 - _FAILS) - trainings} more trainings"
     if high <= _SURVIVES:
         return REFUTED, ""
     needed = math.log(20) / -math.log1p(-_SURVIVES) * claimed_steps("cifar10")  # without a failure
@@ -390,6 +392,7 @@ def _draw(folder: Path, found: Mapping[int, Sequence[Mapping[Replay, _Fate]]]) -
                         times, alive, styles[solver], where="post", color=colours[dtype], label=f"{solver}, {dtype}"
                     )
             axis.set(title=f"d = {d}", xlabel="checked steps", ylim=(-0.03, 1.05), xscale="log")
+            axis.xaxis.set_major_formatter("{x:g}")
         axes[0][0].set_ylabel("share surviving with plain SVD")
         figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right center")
         return figures.save(figure, folder, "survival")

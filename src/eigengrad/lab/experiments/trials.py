@@ -68,6 +68,11 @@ class Trials:
         return self._by_seed("train_error", statistics.fmean)
 
     @property
+    def test_area_by_seed(self) -> dict[int, float]:
+        """The test error in per cent, averaged over the epochs, of every run that succeeded."""
+        return self._by_seed("test_error", statistics.fmean)
+
+    @property
     def rises_by_seed(self) -> dict[int, float]:
         """The sum of the rises of the test error from epoch to epoch, in per cent, of every run that succeeded."""
         return self._by_seed("test_error", lambda c: sum(max(b - a, 0.0) for a, b in itertools.pairwise(c)))

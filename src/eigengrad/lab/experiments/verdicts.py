@@ -106,7 +106,7 @@ class Judged:
 def judge(
     claims: Mapping[str, Sequence[Comparison]],
     *,
-    margin: float,
+    margin: float | Mapping[str, float],
     unit: str = "points",
     text: Callable[[float], str] | None = None,
     margin_text: str | None = None,
@@ -116,16 +116,20 @@ def judge(
 
     Args:
         claims: claim → its comparisons. It is confirmed if all of them are, refuted if one is.
-        margin: the difference that matters, in ``unit``.
+        margin: the difference that matters, in ``unit``: one for all, or one for each claim.
         unit: of the differences, in words.
         text: a difference in words; a signed number with two digits behind the point if not given.
         margin_text: the margin in words; the number and the unit if not given.
         noun: what a pair is called.
     """
-    wording = _Wording(unit, text or _signed, margin_text or f"{margin:g} {unit}", noun)
+    margins = dict.fromkeys(claims, margin) if isinstance(margin, int | float) else margin
     everything = [comparison for comparisons in claims.values() for comparison in comparisons]
-    judged = iter(judge_table(everything, margin))
-    return [_finding(claim, [next(judged) for _ in comparisons], wording) for claim, comparisons in claims.items()]
+    judged = iter(judge_table(everything, [margins[claim] for claim, of in claims.items() for _ in of]))
+    findings = []
+    for claim, comparisons in claims.items():
+        wording = _Wording(unit, text or _signed, margin_text or f"{margins[claim]:g} {unit}", noun)
+        findings.append(_finding(claim, [next(judged) for _ in comparisons], wording))
+    return findings
 
 
 @dataclass(frozen=True)
@@ -138,9 +142,17 @@ class _Wording:
     noun: str
 
 
-def judge_table(comparisons: Sequence[Comparison], margin: float) -> list[Judged]:
-    """Test every comparison of a table, for a difference and for equivalence, with Holm's correction over the table."""
-    found = [paired(c.differences, margin) if len(c.differences) >= 2 else None for c in comparisons]
+def judge_table(comparisons: Sequence[Comparison], margin: float | Sequence[float]) -> list[Judged]:
+    """Test every comparison of a table, for a difference and for equivalence, with Holm's correction over the table.
+
+    Args:
+        comparisons: of the table.
+        margin: the difference that matters: one for all, or one for each.
+    """
+    margins = [margin] * len(comparisons) if isinstance(margin, int | float) else list(margin)
+    found = [
+        paired(c.differences, m) if len(c.differences) >= 2 else None for c, m in zip(comparisons, margins, strict=True)
+    ]
     usable = [i for i, c in enumerate(comparisons) if len(c.differences) >= FEWEST_PAIRS]
     different = dict(zip(usable, holm([_estimate(found[i]).p_different for i in usable]), strict=True))
     equivalent = dict(zip(usable, holm([_estimate(found[i]).p_equivalent for i in usable]), strict=True))
@@ -152,7 +164,7 @@ def judge_table(comparisons: Sequence[Comparison], margin: float) -> list[Judged
             verdict = CONFIRMED if estimate.mean < 0 else REFUTED
         else:
             verdict = EQUIVALENT if q <= ALPHA else UNDECIDED
-        missing = _missing(estimate, margin, level, len(comparison.differences)) if verdict == UNDECIDED else 0
+        missing = _missing(estimate, margins[i], level, len(comparison.differences)) if verdict == UNDECIDED else 0
         visible = math.inf if estimate is None else detectable(estimate.pairs, estimate.deviation, alpha=level)
         results.append(Judged(comparison.name, len(comparison.differences), estimate, p, q, visible, verdict, missing))
     return results
@@ -353,7 +365,8 @@ def _estimate(found: PairedDifference | None) -> PairedDifference:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    text = f"{value:+.2f}".replace("-", "−")
+    return "0.00" if text in ("+0.00", "−0.00") else text
 
 
 def _p(value: float) -> str:

@@ -15,7 +15,17 @@ from ...gradients import GradientRule
 from ..report import Outcome, Table, figures
 from ..report.outcome import Figure
 from .measure import Measurement, Spectrum, measure, spectrum
-from .methods import ALGORITHM_1, ALL_PAIRS, EXACT, PAPER_DEGREE, SVD, TAYLOR_DEGREES, fidelity_methods, taylor_name
+from .methods import (
+    ALGORITHM_1,
+    ALL_PAIRS,
+    EXACT,
+    PAPER_DEGREE,
+    RELEASED,
+    SVD,
+    TAYLOR_DEGREES,
+    fidelity_methods,
+    taylor_name,
+)
 from .snapshot import Snapshot
 
 __all__ = ["COLOURS", "Entry", "Fidelity", "Summary", "draw_degrees", "entry", "summarise"]
@@ -27,6 +37,7 @@ COLOURS = {
     ALGORITHM_1: figures.ORANGE,
     ALL_PAIRS: figures.YELLOW,
     "PI": figures.PINK,
+    RELEASED: "#b35900",
     "Saturate": figures.TEAL,
     "Lorentzian": "#7a5195",
     "Mask": figures.INK,

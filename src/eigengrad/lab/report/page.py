@@ -125,7 +125,8 @@ dt { color: var(--soft); } dd { margin: 0; }
 .badge { display: inline-block; padding: 0 .5rem; border-radius: 4px; font-size: .82rem; white-space: nowrap; }
 .confirmed { background: #d8f0e4; color: #0b5136; } .refuted { background: #fbe0d3; color: #7a2a00; }
 .equivalent { background: #d6e8f7; color: #0b3f66; } .undecided { background: #e8eaee; color: #3f4650; }
-table.text td.verdict { white-space: nowrap; } .detail { color: var(--soft); font-size: .85rem; display: block; }
+table.board td:first-child { min-width: 20rem; } table.board td { min-width: 7rem; }
+.detail { color: var(--soft); font-size: .85rem; display: block; }
 figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; }
 figcaption, .conditions, .note, .about { color: var(--soft); font-size: .9rem; max-width: 54rem; }
 .conditions { margin: 0 0 .5rem; }
@@ -166,10 +167,10 @@ undecided says how many more runs would decide it.</p>
 {% else %}
 {% if outcomes | claims %}
 <h2 class='board'>Every claim</h2>
-<div class='scroll'><table class='text'><thead><tr><th>claim</th><th>verdict</th><th>effect, 95 % interval</th>\
+<div class='scroll'><table class='text board'><thead><tr><th>claim</th><th>verdict</th><th>effect, 95 % interval</th>\
 <th>runs</th><th>from</th></tr></thead><tbody>
 {%- for o, f in outcomes | claims -%}
-<tr><td>{{ f.claim }}</td><td class='verdict'><span class='badge {{ f.verdict }}'>{{ f.verdict }}</span>\
+<tr><td>{{ f.claim }}</td><td><span class='badge {{ f.verdict }}'>{{ f.verdict }}</span>\
 {% if f.detail %}<span class='detail'>{{ f.detail }}</span>{% endif %}</td>\
 <td>{{ f.size or "–" }}</td><td>{{ f.runs or "–" }}</td>\
 <td><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.experiment }}</a> {{ o.scale }}</td></tr>

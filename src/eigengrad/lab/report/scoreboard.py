@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..files import make_folder, read_regular_file, write_atomically
-from .outcome import PROTOCOL_CHECK, VERDICTS, Finding, Outcome
+from .outcome import PROTOCOL_CHECK, VERDICTS, Figure, Finding, Outcome
 from .tables import conditions_text
 
-__all__ = ["BEGIN", "END", "load_outcomes", "scoreboard", "update_document"]
+__all__ = ["BEGIN", "END", "figure_file", "load_outcomes", "scoreboard", "update_document"]
 
 BEGIN, END = "<!-- scoreboard: begin -->", "<!-- scoreboard: end -->"
 
@@ -95,10 +95,15 @@ def update_document(document: Path, outcomes: Sequence[tuple[Path, Outcome]]) ->
         for figure in outcome.figures[:1] if outcome.findings else ():
             source = folder / f"{figure.name}.png"
             if source.is_file() and not source.is_symlink():
-                target = images / f"{_anchor(outcome)}-{figure.name}.png"
+                target = images / figure_file(outcome, figure)
                 shutil.copyfile(source, target)
                 written.append(target)
     return written
+
+
+def figure_file(outcome: Outcome, figure: Figure) -> str:
+    """The name of a figure beside the document."""
+    return f"{_anchor(outcome)}-{figure.name}.png"
 
 
 def _lead(outcome: Outcome, finding: Finding) -> str:
@@ -139,7 +144,7 @@ def _details(outcome: Outcome, images: str) -> str:
     lines += [f"- *{_plain(f.label)}*: {_plain(f.claim)}. {_plain(f.evidence)}" for f in outcome.findings]
     lines.append("")
     for figure in outcome.figures[:1]:
-        lines += [f"![{_plain(outcome.title)}]({images}/{_anchor(outcome)}-{figure.name}.png)", ""]
+        lines += [f"![{_plain(outcome.title)}]({images}/{figure_file(outcome, figure)})", ""]
     command = outcome.command or f"eigengrad reproduce {outcome.experiment} --scale {outcome.scale}"
     lines += [f"`{_plain(command)}`; tables in `{_plain(outcome.experiment)}/{_plain(outcome.scale)}`.", ""]
     return "\n".join(lines)
