@@ -45,7 +45,10 @@ def normalisations(x: Tensor, tag: str) -> dict[str, Case]:
     }.items():
         make = lambda options=options: nn.DecorrelatedBatchNorm2d(8, group_size=4, **options)  # noqa: E731
         found[f"nn.DecorrelatedBatchNorm2d{name} {tag}"] = layer(make, x)
-    for name, kind in {"DecorrelatedBatchNorm2d": nn.DecorrelatedBatchNorm2d, "IterativeNorm": nn.IterativeNorm}.items():
+    for name, kind in {
+        "DecorrelatedBatchNorm2d": nn.DecorrelatedBatchNorm2d,
+        "IterativeNorm": nn.IterativeNorm,
+    }.items():
         make = lambda kind=kind: kind(8, group_size=4)  # noqa: E731
         found[f"nn.{name} evaluation {tag}"] = layer(make, x, evaluate=True)
     found[f"nn.IterativeNorm {tag}"] = layer(lambda: nn.IterativeNorm(8, group_size=4), x)
@@ -82,7 +85,9 @@ def colourings(x: Tensor, style: Tensor, tag: str) -> dict[str, Case]:
     }.items():
         make = lambda options=options: nn.WhitenColor2d(8, groups=2, **options)  # noqa: E731
         found[f"nn.WhitenColor2d{name} {tag}"] = layer(make, x, style)
-    found[f"nn.functional.whiten_color {tag}"] = Case(lambda c, s: F.whiten_color(c, s, groups=2), (x, style), rtol=1e-3)
+    found[f"nn.functional.whiten_color {tag}"] = Case(
+        lambda c, s: F.whiten_color(c, s, groups=2), (x, style), rtol=1e-3
+    )
     for clamp in (True, False):
         found[f"nn.functional.color_transfer clamp={clamp} {tag}"] = Case(
             lambda a, b, clamp=clamp: F.color_transfer(a, b, clamp=clamp),
@@ -111,7 +116,9 @@ for layout in (torch.contiguous_format, torch.channels_last):
     layers |= normalisations(maps, tag)
     pooling |= poolings(maps, tag)
     colouring |= colourings(maps, STYLE.contiguous(memory_format=layout), tag)
-    layers[f"nn.fuse_conv_dbn {tag}"] = Case(fused, (maps,), rtol=1e-3, autocast=False, made_for=True)  # convolutions are cast
+    layers[f"nn.fuse_conv_dbn {tag}"] = Case(
+        fused, (maps,), rtol=1e-3, autocast=False, made_for=True
+    )  # convolutions are cast
 layers["nn.DecorrelatedBatchNorm1d"] = layer(lambda: nn.DecorrelatedBatchNorm1d(8), randn(40, 8))
 layers["nn.DecorrelatedBatchNorm1d sequences"] = layer(lambda: nn.DecorrelatedBatchNorm1d(8), randn(10, 8, 6))
 layers["nn.DecorrelatedBatchNorm3d"] = layer(lambda: nn.DecorrelatedBatchNorm3d(8, group_size=4), randn(6, 8, 3, 3, 3))

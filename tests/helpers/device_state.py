@@ -62,6 +62,34 @@ def training_loop() -> None:
             optimiser.step()
 
 
+def synchronised_statistics() -> None:
+    """Statistics shared by two processes, of which the other has the same points: those of one, without waiting."""
+    x, G = (randn(6, 8, 5, 5) + 2).to(DEVICE), randn(6, 8, 5, 5).to(DEVICE)
+    collectives = []
+
+    def all_reduce(t: torch.Tensor, group: object) -> None:
+        collectives.append(t.numel())
+        t.mul_(2)
+
+    results = []
+    for shared in (False, True):
+        group = object() if shared else None
+        norm = nn.DecorrelatedBatchNorm2d(8, group_size=4, momentum=None, process_group=group).to(DEVICE)
+        y = x.clone().requires_grad_()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(norm), "_synchronised", lambda self, shared=shared: shared)
+            patch.setattr(torch.distributed, "all_reduce", all_reduce)
+            norm(y).backward(G)  # a kernel is measured in its first call
+            y.grad, norm.weight.grad, collectives[:] = None, None, []
+            with no_waiting():
+                norm(y).backward(G)
+        results.append([t.cpu() for t in (y.grad, norm.weight.grad, norm.running_mean, norm.running_covariance)])
+        assert norm.num_batches_tracked.item() == 2
+    assert collectives == [8 + 1, 2 * 16, 2 * 16 + 8]  # sums with the count, covariances, their gradients
+    for alone, together in zip(*results, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
 def monitor() -> None:
     """A monitor counts without waiting, and what it has counted is that of the CPU."""
     counts = []
@@ -144,6 +172,7 @@ CHECKS = {
     **{f"stale matrices, {how}": stale(how) for how in ("no_grad", "inference_mode", "data")},
     "handled as a module": handled_as_a_module,
     "training loop": training_loop,
+    "synchronised statistics": synchronised_statistics,
     "GradientMonitor": monitor,
     "spectrum_report": report,
     "PairRule of a user": own_rule,

@@ -37,4 +37,3 @@ else:
             module.set_sync_debug_mode("default")
         waits = [w for w in caught if "synchroniz" in str(w.message) and not w.filename.endswith("solvers/lapack.py")]
         assert not waits, "the host waits for the device: " + "; ".join(f"{w.filename}:{w.lineno}" for w in waits)
-
