@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 import eigengrad.nn as nn
-import eigengrad.nn.functional as F
 from device_cases import Case, randn
 from device_under_test import no_waiting
 from eigengrad.nn.second_order_pool import METHODS
@@ -62,14 +61,16 @@ def poolings(x: Tensor, tag: str) -> dict[str, Case]:
     found = {f"nn.SecondOrderPool2d {tag}": layer(nn.SecondOrderPool2d, x)}
     for method in METHODS:
         found[f"nn.functional.second_order_pool {method} {tag}"] = Case(
-            lambda a, method=method: F.second_order_pool(a, method=method),
+            lambda a, method=method: nn.functional.second_order_pool(a, method=method),
             (x,),
             rtol=1e-3,
             forward_mode=method != "svd_pi",
         )
     for output in ("matrix", "features"):
         found[f"nn.functional.second_order_pool {output} {tag}"] = Case(
-            lambda a, output=output: F.second_order_pool(a, output=output, normalize="frobenius"), (x,), rtol=1e-3
+            lambda a, output=output: nn.functional.second_order_pool(a, output=output, normalize="frobenius"),
+            (x,),
+            rtol=1e-3,
         )
     return found
 
@@ -86,11 +87,11 @@ def colourings(x: Tensor, style: Tensor, tag: str) -> dict[str, Case]:
         make = lambda options=options: nn.WhitenColor2d(8, groups=2, **options)  # noqa: E731
         found[f"nn.WhitenColor2d{name} {tag}"] = layer(make, x, style)
     found[f"nn.functional.whiten_color {tag}"] = Case(
-        lambda c, s: F.whiten_color(c, s, groups=2), (x, style), rtol=1e-3
+        lambda c, s: nn.functional.whiten_color(c, s, groups=2), (x, style), rtol=1e-3
     )
     for clamp in (True, False):
         found[f"nn.functional.color_transfer clamp={clamp} {tag}"] = Case(
-            lambda a, b, clamp=clamp: F.color_transfer(a, b, clamp=clamp),
+            lambda a, b, clamp=clamp: nn.functional.color_transfer(a, b, clamp=clamp),
             (x[:, :3].sigmoid(), style[:, :3].sigmoid()),
             rtol=1e-3,
         )
@@ -116,6 +117,7 @@ for layout in (torch.contiguous_format, torch.channels_last):
     layers |= normalisations(maps, tag)
     pooling |= poolings(maps, tag)
     colouring |= colourings(maps, STYLE.contiguous(memory_format=layout), tag)
+    # Autocast casts convolutions.
     layers[f"nn.fuse_conv_dbn {tag}"] = Case(
         fused, (maps,), rtol=1e-3, autocast=False, made_for=True
     )  # convolutions are cast
@@ -125,12 +127,14 @@ layers["nn.DecorrelatedBatchNorm3d"] = layer(lambda: nn.DecorrelatedBatchNorm3d(
 pooling["nn.SecondOrderPool2d of few points"] = layer(nn.SecondOrderPool2d, randn(3, 16, 2, 2))
 for per_sample, name in ((True, "a strength for each sample"), (False, "a strength for each sample, batch moments")):
     colouring[f"nn.functional.whiten_color {name}"] = Case(
-        lambda c, s, a, per_sample=per_sample: F.whiten_color(c, s, groups=2, alpha=a, per_sample=per_sample),
+        lambda c, s, a, per_sample=per_sample: nn.functional.whiten_color(
+            c, s, groups=2, alpha=a, per_sample=per_sample
+        ),
         (MAPS, STYLE, randn(6).sigmoid()),
         rtol=1e-3,
     )
 colouring["nn.functional.whiten_color one strength"] = Case(
-    lambda c, s, a: F.whiten_color(c, s, groups=2, alpha=a), (MAPS, STYLE, torch.tensor(0.3)), rtol=1e-3
+    lambda c, s, a: nn.functional.whiten_color(c, s, groups=2, alpha=a), (MAPS, STYLE, torch.tensor(0.3)), rtol=1e-3
 )
 
 GROUPS = {"layers": layers, "pooling": pooling, "colouring": colouring}

@@ -6,6 +6,8 @@ dataclass with :meth:`~eigengrad.gradients.rule.PairRule.reciprocal`) and name i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import unknown_choice
 from .clip import Clip
 from .exact import Exact
@@ -29,6 +31,7 @@ __all__ = [
     "Saturate",
     "Taylor",
     "Truncate",
+    "from_kernel",
     "resolve",
 ]
 
@@ -60,3 +63,21 @@ def resolve(gradient: str | GradientRule) -> GradientRule:
             f"gradient: got {gradient!r}; expected a rule such as Saturate(rtol=1e-5), or a name: {', '.join(RULES)}"
         )
     return gradient
+
+
+def from_kernel(name: str, parameters: tuple[float, float]) -> PairRule:
+    """The rule whose ``kernel()`` is (name, parameters).
+
+    >>> from_kernel(*Clip(threshold=3.0).kernel())
+    Clip(threshold=3.0)
+    """
+    first, second = parameters
+    make: dict[str, Callable[[], PairRule]] = {
+        "saturate": lambda: Saturate(rtol=first),
+        "exact": Exact,
+        "taylor": lambda: Taylor(degree=round(first) - 1, eps=None if second < 0 else second),
+        "clip": lambda: Clip(threshold=first),
+        "lorentzian": lambda: Lorentzian(broadening=first * first),
+        "mask": lambda: Mask(rtol=None if first < 0 else first),
+    }
+    return make[name]()

@@ -25,10 +25,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._execution import can_read, forward_mode
+from ..._compat import as_trace_constant
+from ..._execution import ExecutionMode, can_read, execution_mode, forward_mode
+from ..._transforms import is_fixed
 from . import selection
 
-__all__ = ["disable_after", "eigh", "eigh_measured", "eigh_vjp", "function_vjp", "mode", "suits", "usable", "why_not"]
+__all__ = [
+    "disable_after",
+    "eigh",
+    "eigh_measured",
+    "eigh_unmeasured",
+    "eigh_vjp",
+    "function_vjp",
+    "is_operator",
+    "mode",
+    "suits",
+    "usable",
+    "why_not",
+]
 
 _log = logging.getLogger("eigengrad")
 
@@ -60,7 +74,7 @@ def _missing() -> str | None:
     return None if importlib.util.find_spec("triton") else "triton is not installed (pip install 'eigengrad[gpu]')"
 
 
-@functools.cache
+@as_trace_constant
 def _interpreted() -> bool:
     """Whether kernels run in triton's interpreter, where they take CPU tensors."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -68,18 +82,45 @@ def _interpreted() -> bool:
 
 def suits(A: Tensor) -> bool:
     """Whether there is a kernel for A (..., n, n): real, 1 ≤ n ≤ 64, on a device of triton's, with numbers in it."""
-    return (
-        1 <= A.shape[-1] <= LARGEST
-        and A.dtype in _REAL
-        and (A.is_cuda or A.is_xpu or (A.is_cpu and _interpreted()))
-        and why_not() is None
-        and can_read(A)
-    )
+    return _in_range(A) and can_read(A) and why_not() is None
+
+
+def is_operator(operation: str, A: Tensor, asked: bool = False) -> bool:
+    """Whether the compiler is to see the kernel of an operation as an operator: it was chosen before, for such matrices.
+
+    See ``eigengrad.gpu_operators``. Transforms and forward mode in compiled functions take torch's operations.
+
+    Args:
+        operation: as it is called in :func:`.selection.choices`.
+        A: (..., n, n).
+        asked: whether the kernel was asked for by name, whatever has been measured.
+    """
+    if execution_mode() is not ExecutionMode.COMPILING or forward_mode() or not is_fixed(A.shape[-1]):
+        return False
+    return (asked or _off_the_cpu(A)) and _in_range(A) and _chosen(operation, A.device, A.dtype, A.shape[-1], asked)
+
+
+def _in_range(A: Tensor) -> bool:
+    """Whether A (..., n, n) has a type, a size and a device that the kernels know."""
+    return 1 <= A.shape[-1] <= LARGEST and A.dtype in _REAL and (A.is_cuda or A.is_xpu or (A.is_cpu and _interpreted()))
+
+
+def _off_the_cpu(A: Tensor) -> bool:
+    """Whether A is where kernels are used without being asked for: on the CPU they are interpreted, and slow."""
+    return not A.is_cpu
+
+
+@as_trace_constant
+def _chosen(operation: str, device: torch.device, dtype: torch.dtype, n: int, asked: bool) -> bool:
+    """Whether the kernel of an operation is used for some batch of n × n matrices: a constant to the compiler."""
+    if why_not() is not None:
+        return False
+    return asked or mode() == "triton" or selection.is_chosen("triton", operation, device, dtype, n)
 
 
 def usable(V: Tensor, *others: Tensor | None) -> bool:
     """Whether a backward pass at V (..., n, n), off the CPU, is for a kernel: no derivative of it is recorded."""
-    if V.is_cpu or torch.is_grad_enabled() or forward_mode() or not suits(V) or not can_read(*others):
+    if not _off_the_cpu(V) or torch.is_grad_enabled() or forward_mode() or not suits(V) or not can_read(*others):
         return False
     return all(X is None or (X.dtype == V.dtype and X.device == V.device) for X in others)
 
@@ -97,25 +138,40 @@ def eigh_measured(A: Tensor, other: Callable[[], tuple[Tensor, Tensor]]) -> tupl
     return _select("eigh", A, lambda: eigh(A), other, lambda found, own: selection.is_decomposition(A, found, own))
 
 
+def eigh_unmeasured(
+    A: Tensor, other: Callable[[], tuple[Tensor, Tensor]], asked: bool = False
+) -> tuple[Tensor, Tensor]:
+    """:func:`eigh` if it is ``asked`` for or was chosen before, ``other`` if not, or if the kernel fails."""
+    if asked:
+        found = eigh(A) if why_not() is None else None
+        return other() if found is None else found
+    return _select("eigh", A, lambda: eigh(A), other, None, measure=False)
+
+
 def eigh_vjp(
     rule: str, parameters: tuple[float, float], lifted: bool, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor,
-    other: Callable[[], Tensor],
+    other: Callable[[], Tensor], measure: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The gradient of A by a rule in one kernel, or ``other``, torch's; see :func:`.launch.eigh_vjp`."""
+    """The gradient of A by a rule in one kernel, or ``other``, torch's; see :func:`.launch.eigh_vjp`.
+
+    Without ``measure`` it is what was chosen before.
+    """
     return _select(
         f"eigh_vjp {rule}",
         V,
         lambda: _attempt("eigh_vjp", rule, parameters, lifted, L, V, gL, gV),
         other,
         selection.agree,
+        measure,
     )
 
 
-def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor, other: Callable[[], Tensor]) -> Tensor:
+def function_vjp(
+    function: str, L: Tensor, V: Tensor, G: Tensor, other: Callable[[], Tensor], measure: bool = True
+) -> Tensor:
     """The gradient of A through a matrix root in one kernel, or ``other``; see :func:`.launch.function_vjp`."""
-    return _select(
-        f"function_vjp {function}", V, lambda: _attempt("function_vjp", function, L, V, G), other, selection.agree
-    )
+    ours = lambda: _attempt("function_vjp", function, L, V, G)  # noqa: E731
+    return _select(f"function_vjp {function}", V, ours, other, selection.agree, measure)
 
 
 def disable_after(reason: str) -> None:
@@ -140,8 +196,12 @@ def _attempt(name: str, *arguments: Any, take: int | None = None) -> Any:
     return result[:take] if take else result
 
 
-def _select(operation: str, A: Tensor, ours: Callable[[], Any], other: Callable[[], Any], right: Any) -> Any:
+def _select(
+    operation: str, A: Tensor, ours: Callable[[], Any], other: Callable[[], Any], right: Any, measure: bool = True
+) -> Any:
+    if why_not() is not None:
+        return other()
     if mode() == "triton":
         found = ours()
         return other() if found is None else found
-    return selection.run(operation, A, {"triton": ours, "torch": other}, right)
+    return selection.run(operation, A, {"triton": ours, "torch": other}, right, measure)

@@ -163,14 +163,31 @@ def _errors(M: Tensor, A: Tensor, L: Tensor, V: Tensor) -> Tensor:
 _selectors: dict[torch.device, Selector] = {}
 
 
-def run(operation: str, A: Tensor, candidates: Mapping[str, Callable[[], Any]], right: Any) -> Any:
-    """Run the candidate that is chosen for this operation on matrices like A (..., n, n)."""
-    selector = _selectors.get(A.device)
-    if selector is None:
-        selector = _selectors[A.device] = Selector(_clock(A.device), _file(A.device))
-    batch = A.shape[:-2].numel()
-    key = f"{operation} {str(A.dtype).removeprefix('torch.')} n={A.shape[-1]} batch<{1 << batch.bit_length()}"
-    return selector.run(key, candidates, right, not _capturing(A) and A.numel() > 0)
+def run(
+    operation: str, A: Tensor, candidates: Mapping[str, Callable[[], Any]], right: Any, measure: bool = True
+) -> Any:
+    """Run the candidate that is chosen for this operation on matrices like A (..., n, n).
+
+    It is chosen now if it has to be, unless ``measure`` is false or a CUDA graph is captured.
+    """
+    key = f"{_kind(operation, A.dtype, A.shape[-1])} batch<{1 << A.shape[:-2].numel().bit_length()}"
+    return _selector(A.device).run(key, candidates, right, measure and not _capturing(A) and A.numel() > 0)
+
+
+def is_chosen(name: str, operation: str, device: torch.device, dtype: torch.dtype, n: int) -> bool:
+    """Whether a candidate is chosen for an operation on n × n matrices, in batches of some size."""
+    kind = _kind(operation, dtype, n) + " "
+    return any(key.startswith(kind) and c.name == name for key, c in _selector(device).choices.items())
+
+
+def _kind(operation: str, dtype: torch.dtype, n: int) -> str:
+    return f"{operation} {str(dtype).removeprefix('torch.')} n={n}"
+
+
+def _selector(device: torch.device) -> Selector:
+    if device not in _selectors:
+        _selectors[device] = Selector(_clock(device), _file(device))
+    return _selectors[device]
 
 
 def choices() -> dict[str, dict[str, Choice]]:
