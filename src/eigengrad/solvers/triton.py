@@ -1,12 +1,14 @@
-"""Eigendecompositions by the Triton kernels: batches of real matrices up to n = 64, on a GPU.
+"""Eigendecompositions on a GPU: by the Triton kernels for batches of real matrices up to n = 64.
 
-Everything else, and everything if a kernel fails, is for ``torch.linalg``.
+Larger ones may be faster on the CPU, copies there and back included, because ``torch.linalg.eigh`` on CUDA decomposes
+them one by one; that is measured. Everything else, and everything if a kernel fails, is for ``torch.linalg``.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from .. import kernels
 from ..kernels import gpu
 from . import lapack
 
@@ -28,9 +30,21 @@ def eigh_measured(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors by a kernel or by torch, whichever was faster when it was measured."""
     if gpu.is_operator("eigh", A):
         return _operator(A, UPLO, asked=False)
-    if not suits(A):
-        return lapack.eigh(A, UPLO)
-    return gpu.eigh_measured(A if UPLO == "L" else A.mT, lambda: lapack.eigh(A, UPLO))
+    lower = A if UPLO == "L" else A.mT
+    if suits(A):
+        return gpu.eigh_measured(lower, lambda: lapack.eigh(A, UPLO))
+    if A.shape[-1] > gpu.LARGEST and not A.dtype.is_complex:
+        return gpu.eigh_by_copy(lower, lambda: lapack.eigh(A, UPLO), lambda: _by_cpu(lower))
+    return lapack.eigh(A, UPLO)
+
+
+def _by_cpu(A: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Eigenvalues and eigenvectors by the CPU kernels, from the lower triangle; None if there is no kernel for them."""
+    plan = kernels.plan(A.shape, A.dtype)
+    if plan is None:
+        return None
+    L, V = kernels.decompose(A.cpu(), plan)
+    return L.to(A.device), V.to(A.device)
 
 
 def _operator(A: Tensor, UPLO: str, asked: bool) -> tuple[Tensor, Tensor]:

@@ -31,8 +31,11 @@ from ..._transforms import is_fixed
 from . import selection
 
 __all__ = [
+    "LARGEST",
+    "devices",
     "disable_after",
     "eigh",
+    "eigh_by_copy",
     "eigh_measured",
     "eigh_unmeasured",
     "eigh_vjp",
@@ -86,7 +89,7 @@ def suits(A: Tensor) -> bool:
 
 
 def is_operator(operation: str, A: Tensor, asked: bool = False) -> bool:
-    """Whether the compiler is to see the kernel of an operation as an operator: it was chosen before, for such matrices.
+    """Whether the compiler is to see an operation's kernel as an operator: it was chosen before for such matrices.
 
     See ``eigengrad.gpu_operators``. Transforms and forward mode in compiled functions take torch's operations.
 
@@ -102,7 +105,12 @@ def is_operator(operation: str, A: Tensor, asked: bool = False) -> bool:
 
 def _in_range(A: Tensor) -> bool:
     """Whether A (..., n, n) has a type, a size and a device that the kernels know."""
-    return 1 <= A.shape[-1] <= LARGEST and A.dtype in _REAL and (A.is_cuda or A.is_xpu or (A.is_cpu and _interpreted()))
+    return 1 <= A.shape[-1] <= LARGEST and A.dtype in _REAL and (_is_gpu(A) or (A.is_cpu and _interpreted()))
+
+
+def _is_gpu(A: Tensor) -> bool:
+    """Whether A is on a device that triton knows and that has events for timing: CUDA, ROCm (of that name) or XPU."""
+    return A.is_cuda or A.is_xpu
 
 
 def _off_the_cpu(A: Tensor) -> bool:
@@ -136,6 +144,20 @@ def eigh(A: Tensor) -> tuple[Tensor, Tensor] | None:
 def eigh_measured(A: Tensor, other: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """:func:`eigh` or ``other``, torch's: whichever was right and faster on the first call of this kind."""
     return _select("eigh", A, lambda: eigh(A), other, lambda found, own: selection.is_decomposition(A, found, own))
+
+
+def eigh_by_copy(
+    A: Tensor, other: Callable[[], tuple[Tensor, Tensor]], by_cpu: Callable[[], tuple[Tensor, Tensor] | None]
+) -> tuple[Tensor, Tensor]:
+    """``by_cpu``, in main memory, or ``other``, torch's, for A (..., n, n) with n > 64, which no kernel is for.
+
+    Whichever was right and faster on the first call of this kind, copies there and back included.
+    """
+    if mode() != "measure" or not _is_gpu(A) or not can_read(A):
+        return other()
+    right = lambda found, own: selection.is_decomposition(A, found, own)  # noqa: E731
+    found: tuple[Tensor, Tensor] = selection.run("eigh", A, {"torch": other, "cpu": by_cpu}, right)
+    return found
 
 
 def eigh_unmeasured(
@@ -194,6 +216,16 @@ def _attempt(name: str, *arguments: Any, take: int | None = None) -> Any:
         disable_after(f"{name} fails ({type(error).__name__}: {str(error).strip()[:300]})")
         return None
     return result[:take] if take else result
+
+
+def devices() -> list[torch.device]:
+    """The GPUs of this machine that kernels can be used on."""
+    found = []
+    for kind in ("cuda", "xpu"):
+        module = torch.get_device_module(kind)
+        if module.is_available():
+            found += [torch.device(kind, k) for k in range(module.device_count())]
+    return found
 
 
 def _select(
