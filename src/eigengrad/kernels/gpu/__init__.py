@@ -8,6 +8,7 @@ This is the only door: tensors in, tensors out, or None where there is no kernel
     jacobi_program    eigendecomposition for n ≤ 64, a matrix a program
     vjp               backward passes of ``eigh`` and of matrix roots in one kernel
     rules             what stands for 1/(λ_j − λ_i)
+    feature_maps      the passes of whitening over a feature map
     arithmetic        what the eigensolvers share
 
 triton is imported with the first kernel, so that importing eigengrad stays quick.
@@ -41,8 +42,11 @@ __all__ = [
     "eigh_vjp",
     "function_vjp",
     "is_operator",
+    "map_affine",
+    "map_moments",
     "mode",
     "suits",
+    "suits_map",
     "usable",
     "why_not",
 ]
@@ -50,6 +54,7 @@ __all__ = [
 _log = logging.getLogger("eigengrad")
 
 LARGEST = 64
+_WIDEST = 32  # channels of a group
 _REAL = frozenset({torch.float32, torch.float64})
 _MODES = ("measure", "triton", "off")
 _failure: str | None = None
@@ -194,6 +199,42 @@ def function_vjp(
     """The gradient of A through a matrix root in one kernel, or ``other``; see :func:`.launch.function_vjp`."""
     ours = lambda: _attempt("function_vjp", function, L, V, G)  # noqa: E731
     return _select(f"function_vjp {function}", V, ours, other, selection.agree, measure)
+
+
+def suits_map(x: Tensor, groups: int) -> bool:
+    """Whether there are kernels for passes over maps like x (N, C, *spatial), dense, in so many groups of channels.
+
+    In groups of at most 32 channels: above, arithmetic takes longer than memory, and batched products do it best.
+    """
+    d = x.shape[1] // max(groups, 1)
+    known = x.dtype in _REAL and 1 <= d <= _WIDEST and x.numel() > 0 and (_is_gpu(x) or (x.is_cpu and _interpreted()))
+    return known and _off_the_cpu(x) and can_read(x) and why_not() is None
+
+
+def map_moments(
+    x: Tensor, y: Tensor | None, centre: Tensor, d: int, other: Callable[[], tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Products and sums over the points of maps that :func:`suits_map`, or ``other``; see :func:`.launch.moments`."""
+    name = "covariance" if y is None else "backward_sums"
+    found: tuple[Tensor, Tensor] = _select_for_map(name, x, d, lambda: _attempt("moments", x, y, centre, d), other)
+    return found
+
+
+def map_affine(
+    x: Tensor, centre: Tensor, B: Tensor, offset: Tensor, y: Tensor | None, A: Tensor | None,
+    other: Callable[[], Tensor],
+) -> Tensor:  # fmt: skip
+    """An affine function of the points of maps that :func:`suits_map`, or ``other``; see :func:`.launch.affine`."""
+    name, d = "apply" if y is None else "backward_apply", B.shape[-1]
+    found: Tensor = _select_for_map(name, x, d, lambda: _attempt("affine", x, centre, B, offset, y, A), other)
+    return found
+
+
+def _select_for_map(name: str, x: Tensor, d: int, ours: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    if mode() == "triton":
+        found = ours()
+        return other() if found is None else found
+    return selection.run_on_map(f"whitening {name}", x, d, {"triton": ours, "torch": other})
 
 
 def disable_after(reason: str) -> None:

@@ -28,7 +28,18 @@ from torch import Tensor
 
 from ..private_folder import cache_folder, read_private, require_private
 
-__all__ = ["CANDIDATES", "Choice", "Selector", "agree", "choices", "file_of", "is_chosen", "is_decomposition", "run"]
+__all__ = [
+    "CANDIDATES",
+    "Choice",
+    "Selector",
+    "agree",
+    "choices",
+    "file_of",
+    "is_chosen",
+    "is_decomposition",
+    "run",
+    "run_on_map",
+]
 
 _log = logging.getLogger("eigengrad")
 
@@ -169,6 +180,35 @@ def agree(found: Tensor, reference: Tensor) -> bool | None:
     return bool(close.all())
 
 
+def agree_roughly(found: Any, reference: Any) -> bool | None:
+    """Whether maps, or sums over many points, are equal as far as the order of summation allows.
+
+    It tells a kernel that is wrong from one that rounds: both lose digits where the points' mean is far from zero, so
+    there is no bound close to round-off.
+
+    Args:
+        found, reference: maps; or products Σ y xᵀ (groups, d, d) and sums Σ y (C,), which may cancel.
+    """
+    if isinstance(reference, Tensor):
+        return bool(_within(found, reference, _largest(reference)))
+    (products, sums), (their_products, their_sums) = found, reference
+    size = _largest(their_products)
+    scale = _largest(their_sums) + size.sqrt() * their_sums.numel() ** 0.5
+    return bool(_within(products, their_products, size) & _within(sums, their_sums, scale))
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest finite entry."""
+    return torch.where(torch.isfinite(x), x, 0.0).abs().amax()
+
+
+def _within(found: Tensor, reference: Tensor, size: Tensor) -> Tensor:
+    """Whether the difference is at most a share of ``size``, and NaN in the same places."""
+    limit = 32 * torch.finfo(reference.dtype).eps ** 0.5 * size
+    close = ((found - reference).abs() <= limit) | (found == reference) | (found.isnan() & reference.isnan())
+    return close.all()
+
+
 def is_decomposition(A: Tensor, found: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor]) -> bool | None:
     """Whether (L, V) decompose symmetric A (..., n, n), of which the lower triangle is read, about as well as torch's.
 
@@ -202,7 +242,28 @@ def run(
 
     It is chosen now if it has to be, unless ``measure`` is false or a CUDA graph is captured.
     """
-    key = f"{_kind(operation, A.dtype, A.shape[-1])} batch<{1 << A.shape[:-2].numel().bit_length()}"
+    return _run(operation, A, A.shape[-1], A.shape[:-2].numel(), candidates, right, measure)
+
+
+def run_on_map(operation: str, x: Tensor, d: int, candidates: Mapping[str, Callable[[], Any]]) -> Any:
+    """Run the candidate that is chosen for a pass over maps like x (N, C, *spatial) in groups of d channels.
+
+    The batch is the number of groups and points.
+    """
+    layout = "channels_last" if x.stride(1) == 1 else "nchw"
+    return _run(f"{operation} {layout}", x, d, x.numel() // d, candidates, agree_roughly, True)
+
+
+def _run(
+    operation: str,
+    A: Tensor,
+    n: int,
+    batch: int,
+    candidates: Mapping[str, Callable[[], Any]],
+    right: Any,
+    measure: bool,
+) -> Any:
+    key = f"{_kind(operation, A.dtype, n)} batch<{1 << batch.bit_length()}"
     return _selector(A.device).run(key, candidates, right, measure and not _capturing(A) and A.numel() > 0)
 
 
