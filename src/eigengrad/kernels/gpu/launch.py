@@ -29,8 +29,9 @@ __all__ = [
     "moments",
 ]
 
-#: Compiler options. Multiplications and additions are fused, whatever a version's default.
-OPTIONS = {"enable_fp_fusion": True}
+#: Compiler options. Multiplications and additions are fused, whatever a version's default; loops are not pipelined, which
+#: would take more registers than there are.
+OPTIONS = {"enable_fp_fusion": True, "num_stages": 1}
 
 _LIFT = {torch.float32: 75, torch.float64: 800}  # see gradients.lift
 
@@ -65,7 +66,7 @@ class VjpLaunch(NamedTuple):
 
 
 class MapLaunch(NamedTuple):
-    """How a feature map is passed over."""
+    """How a pass goes over a feature map."""
 
     width: int  # channels of a program
     block: int  # the same, padded
@@ -73,13 +74,18 @@ class MapLaunch(NamedTuple):
     warps: int
 
     @classmethod
-    def of(cls, channels: int, d: int) -> MapLaunch:
-        """The launch for maps of ``channels`` in groups of d ≤ 64."""
+    def of(cls, channels: int, d: int, sums: bool) -> MapLaunch:
+        """The launch for maps of ``channels`` in groups of d ≤ 32: for sums over points, or for a map of them.
+
+        Of the tiles that compile without spills, those with the fewest instructions a point.
+        """
         groups = channels // d
         together = max(k for k in range(1, groups + 1) if groups % k == 0 and (k == 1 or k * d <= 16))
         block = max(16, triton.next_power_of_2(together * d))
-        return cls(together * d, block, {16: 128, 32: 64, 64: 32}[block], 4)
+        return cls(together * d, block, *_TILES[block, sums])
 
+
+_TILES = {(16, True): (128, 2), (32, True): (32, 4), (16, False): (128, 4), (32, False): (64, 4)}  # points, warps
 
 #: Programs among which the points of a map are divided for sums: some for each multiprocessor of a large GPU. It does
 #: not depend on the device, and nor do results.
@@ -87,14 +93,14 @@ _PROGRAMS = 512
 
 
 def moments(x: Tensor, y: Tensor | None, centre: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """Σ y (x − c)ᵀ (groups, d, d) and Σ y (C,) over the points of maps (N, C, *spatial), in groups of d ≤ 64 channels.
+    """Σ y (x − c)ᵀ (groups, d, d) and Σ y (C,) over the points of maps (N, C, *spatial), in groups of d ≤ 32 channels.
 
     Args:
         x, y: dense in the same layout; without y it is x − c.
         centre: c, (C,).
     """
     channels, (samples, positions, strides) = x.shape[1], _as_samples(x)
-    how = MapLaunch.of(channels, d)
+    how = MapLaunch.of(channels, d, sums=True)
     blocks, tiles = channels // how.width, samples * triton.cdiv(positions, how.points)
     parts = max(1, min(tiles, triton.cdiv(_PROGRAMS, blocks)))
     products, sums = x.new_empty(parts, channels, d), x.new_empty(parts, channels)
@@ -115,10 +121,10 @@ def affine(
     Args:
         x, y: dense in the same layout.
         centre, offset: c and b, (C,).
-        B, A: (groups, d, d), d ≤ 64.
+        B, A: (groups, d, d), d ≤ 32.
     """
     d, channels, (samples, positions, strides) = B.shape[-1], x.shape[1], _as_samples(x)
-    how, out, B = MapLaunch.of(channels, d), torch.empty_like(x), B.contiguous()
+    how, out, B = MapLaunch.of(channels, d, sums=False), torch.empty_like(x), B.contiguous()
     with _current_device(x):
         feature_maps.affine[(triton.cdiv(positions, how.points), channels // how.width, samples)](
             x, x if y is None else y, centre, B, B if A is None else A.contiguous(), offset, out, positions, channels,
