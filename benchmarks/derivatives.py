@@ -11,7 +11,7 @@ from torch import Tensor
 
 import eigengrad as eg
 from eigengrad import kernels
-from harness import interleave, write
+from harness import interleave, on_gpu, write
 
 SIZES = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (128, 64), (1024, 16), (8, 256)]
 TEXT = """Forward + backward, float32, covariance matrices; median time of the contestants taking turns, each call
@@ -25,7 +25,8 @@ straight after a matrix product of torch.
 
 def run(threads: list[int]) -> Path:
     rows = [measure(batch, n, count) for count in threads for batch, n in SIZES]
-    columns = ["threads", "batch", "n", "torch eigh", "eigh", "eigh/torch", "without numba/torch"]
+    columns = ["threads", "batch", "n", "torch eigh", "eigh", "eigh/torch"]
+    columns += [] if on_gpu() else ["without numba/torch"]
     columns += ["sqrt/torch", "inv_sqrt/torch", "sqrt/eigh", "inv_sqrt/eigh"]
     return write("derivatives", TEXT, columns, rows)
 
@@ -56,11 +57,12 @@ def measure(batch: int, n: int, threads: int) -> dict[str, Any]:
         with kernels.disable():
             pair(lambda A: eg.eigh(A, driver="lapack"))()
 
+    slower = {} if on_gpu() else {"without numba": without_numba}
     times = interleave(
         {
             "torch eigh": pair(torch.linalg.eigh),
             "eigh": pair(eg.eigh),
-            "without numba": without_numba,
+            **slower,
             "torch sqrt": single(lambda A: composed(A, torch.sqrt)),
             "sqrt": single(eg.matrix_sqrt),
             "torch inv_sqrt": single(lambda A: composed(A, torch.rsqrt)),
@@ -74,7 +76,7 @@ def measure(batch: int, n: int, threads: int) -> dict[str, Any]:
         "n": n,
         **times,
         "eigh/torch": median["eigh"] / median["torch eigh"],
-        "without numba/torch": median["without numba"] / median["torch eigh"],
+        **{f"{name}/torch": median[name] / median["torch eigh"] for name in slower},
         "sqrt/torch": median["sqrt"] / median["torch sqrt"],
         "inv_sqrt/torch": median["inv_sqrt"] / median["torch inv_sqrt"],
         "sqrt/eigh": median["sqrt"] / median["torch eigh"],

@@ -280,8 +280,8 @@ def layer_lines() -> list[str]:
                         print(lines[-1], flush=True)
     lines += [
         "",
-        f"Predicted for {'×'.join(map(str, MAP))}, float32, NCHW, on an A100: the larger of the kernel's issue bound and",
-        "its memory traffic, which for the covariance comes after a sum of torch's. *torch* is the memory traffic of the",
+        f"Predicted for {'×'.join(map(str, MAP))}, float32, NCHW, on an A100: the larger of the kernel's issue bound",
+        "and its memory traffic, which for the covariance comes after a sum of torch's. *torch* is the traffic of the",
         "same pass in torch operations, a lower bound of its time. Passes over the map are counted in brackets.",
         "",
         "| pass | d | predicted | issue | memory | torch |",

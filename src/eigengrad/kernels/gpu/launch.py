@@ -29,8 +29,8 @@ __all__ = [
     "moments",
 ]
 
-#: Compiler options. Multiplications and additions are fused, whatever a version's default; loops are not pipelined, which
-#: would take more registers than there are.
+#: Compiler options. Multiplications and additions are fused, whatever a version's default; loops are not pipelined,
+#: which would take more registers than there are.
 OPTIONS = {"enable_fp_fusion": True, "num_stages": 1}
 
 _LIFT = {torch.float32: 75, torch.float64: 800}  # see gradients.lift
