@@ -48,7 +48,7 @@ SIZES = (2, 3, 4, 8, 16, 32, 64)
 # The whitening layer: a feature map, and how many times each pass reads or writes one of its size, by kernels and in
 # torch operations (nn/passes.py, off the CPU). Statistics begin with a sum of torch's, in both.
 MAP, WIDTHS = (128, 64, 32, 32), (16, 32)
-PASSES = {"covariance": (2, 4), "apply": (2, 4), "backward sums": (2, 5), "backward apply": (3, 5)}
+PASSES = {"covariance": (2, 4), "apply": (2, 2), "backward sums": (2, 5), "backward apply": (3, 5)}
 
 
 class Build(NamedTuple):

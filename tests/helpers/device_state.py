@@ -90,6 +90,28 @@ def synchronised_statistics() -> None:
         torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
+def centred_once() -> None:
+    """In torch operations a map is centred once in each direction: a centred copy is two passes over it."""
+    from eigengrad.nn.passes import BlasPasses
+
+    x, centre, count = (randn(6, 8, 5, 5) + 50).to(DEVICE).requires_grad_(), BlasPasses._centred, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eigengrad.kernels.gpu.suits_map", lambda x, groups: False)
+        patch.setattr(BlasPasses, "_centred", lambda self, *maps: [count.append(1), centre(self, *maps)][1])
+        for options in ({}, {"whitening": "cholesky"}):
+            norm = nn.DecorrelatedBatchNorm2d(8, group_size=4, **options).to(DEVICE)
+            y = norm(x)
+            assert len(count) == 1
+            y.sum().backward()
+            assert len(count) == 2
+            count.clear()
+        colour = nn.WhitenColor2d(8, groups=2)
+        y = colour(x, x.detach() * 2)
+        assert len(count) == 2  # content and style
+        y.sum().backward()
+        assert len(count) == 3
+
+
 def monitor() -> None:
     """A monitor counts without waiting, and what it has counted is that of the CPU."""
     counts = []
@@ -173,6 +195,7 @@ CHECKS = {
     "handled as a module": handled_as_a_module,
     "training loop": training_loop,
     "synchronised statistics": synchronised_statistics,
+    "a map is centred once": centred_once,
     "GradientMonitor": monitor,
     "spectrum_report": report,
     "PairRule of a user": own_rule,

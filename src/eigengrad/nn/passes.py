@@ -66,27 +66,30 @@ class Passes(Protocol):
         """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
 
 
-def passes_over(x: Tensor, groups: int) -> Passes:
-    """The fastest that can work on ``x``, which is dense; see :func:`.layout.dense`."""
+def passes_over(x: Tensor, groups: int, applied: bool = True) -> Passes:
+    """The fastest that can work on ``x``, which is dense; see :func:`.layout.dense`.
+
+    ``applied`` says that :meth:`Passes.whiten` comes after the statistics, which may then keep what it needs.
+    """
     found = kernel_passes(x.shape, x.dtype, channels_fast(x), groups) if kernels.usable(x) and x.numel() > 0 else None
     if found is not None:
         return found
-    return TritonPasses(x, groups) if gpu.suits_map(x, groups) else BlasPasses(x, groups)
+    return (TritonPasses if gpu.suits_map(x, groups) else BlasPasses)(x, groups, applied)
 
 
 class BlasPasses:
     """In torch operations.
 
     Points are centred only where the mean is far off: y = A x + c copies nothing, but Σ xxᵀ/m − μμᵀ loses as many
-    digits as (μ/σ)² has.
+    digits as (μ/σ)² has. Off the CPU nobody looks, and they always are, once in each direction: 16 passes over a map.
     """
 
     _FAR = 64.0
 
-    def __init__(self, x: Tensor, groups: int) -> None:
-        self.layout, self.far = Layout.of(x, groups), True
+    def __init__(self, x: Tensor, groups: int, applied: bool = True) -> None:
+        self.layout, self.far, self.applied = Layout.of(x, groups), True, applied
         self.column = groups, x.shape[1] // groups, 1
-        self._kept: tuple[Tensor, Tensor] | None = None
+        self._kept: tuple[Tensor, Tensor] | None = None  # a mean, and the points centred by it, for the next pass
 
     def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (C,), the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
@@ -104,6 +107,7 @@ class BlasPasses:
             if not self.far:
                 return mean, cov
         centred = self._centred(x, mean)
+        self._kept = (mean, centred) if self.applied else None
         return mean, self.layout.sum_products(centred, centred) / count
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
@@ -113,7 +117,7 @@ class BlasPasses:
         if not self.far:
             offset = offset - (A @ mean.view(self.column)).flatten()
         y = torch.empty_like(x)
-        self.layout.affine(A, offset, self._centred(x, mean), out=y)
+        self.layout.affine(A, offset, self._centred_before(x, mean), out=y)
         return y
 
     def whiten_by_root(
@@ -128,7 +132,7 @@ class BlasPasses:
         dy = dy.contiguous(memory_format=memory_format(x))
         sums, centred = dy.sum([0, *range(2, dy.ndim)]), self._centred(x, mean)
         G = self.layout.sum_products(dy, centred)
-        self._kept = (mean, centred) if self.far else None  # for the pass that follows
+        self._kept = (mean, centred) if self.far else None
         if not self.far:
             G = G - sums.view(self.column) @ mean.view(self.column).mT
         return G, sums, (G * S).sum(-1).flatten()
@@ -154,11 +158,9 @@ class BlasPasses:
             offset = offset + shift.view(self.column)
         if not self.far:
             offset = offset - B @ mean.view(self.column)
-        kept, self._kept = self._kept, None
-        centred = kept[1] if kept is not None and kept[0] is mean else self._centred(x, mean)
         dx = torch.empty_like(x)
         self.layout.affine(At, offset.flatten(), dy, out=dx)
-        self.layout.matrices(dx).baddbmm_(self.layout.operator(B), self.layout.matrices(centred))
+        self.layout.matrices(dx).baddbmm_(self.layout.operator(B), self.layout.matrices(self._centred_before(x, mean)))
         return dx
 
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
@@ -178,6 +180,11 @@ class BlasPasses:
 
     def _centred(self, x: Tensor, mean: Tensor) -> Tensor:
         return x - mean.view(1, -1, *[1] * (x.ndim - 2)) if self.far else x
+
+    def _centred_before(self, x: Tensor, mean: Tensor) -> Tensor:
+        """:meth:`_centred`, from the pass before if that had the same mean; it is not kept any longer."""
+        kept, self._kept = self._kept, None
+        return kept[1] if kept is not None and kept[0] is mean else self._centred(x, mean)
 
 
 class TritonPasses(BlasPasses):

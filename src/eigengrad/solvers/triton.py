@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .. import kernels
+from .._execution import ExecutionMode, execution_mode
 from ..kernels import gpu
 from . import lapack
 
@@ -33,16 +34,21 @@ def eigh_measured(A: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     lower = A if UPLO == "L" else A.mT
     if suits(A):
         return gpu.eigh_measured(lower, lambda: lapack.eigh(A, UPLO))
-    if A.shape[-1] > gpu.LARGEST and not A.dtype.is_complex:
-        return gpu.eigh_by_copy(lower, lambda: lapack.eigh(A, UPLO), lambda: _by_cpu(lower))
-    return lapack.eigh(A, UPLO)
-
-
-def _by_cpu(A: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Eigenvalues and eigenvectors by the CPU kernels, from the lower triangle; None if there is no kernel for them."""
-    plan = kernels.plan(A.shape, A.dtype)
+    plan = _plan_on_cpu(A)
     if plan is None:
+        return lapack.eigh(A, UPLO)
+    return gpu.eigh_by_copy(lower, lambda: lapack.eigh(A, UPLO), lambda: _by_cpu(lower, plan))
+
+
+def _plan_on_cpu(A: Tensor) -> kernels.Plan | None:
+    """How the CPU kernels would decompose A (..., n, n) with n > 64; None if they cannot, or nobody may look."""
+    if A.shape[-1] <= gpu.LARGEST or execution_mode() is not ExecutionMode.EAGER:
         return None
+    return kernels.plan(A.shape, A.dtype)
+
+
+def _by_cpu(A: Tensor, plan: kernels.Plan) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors by the CPU kernels, from the lower triangle, with a copy there and back."""
     L, V = kernels.decompose(A.cpu(), plan)
     return L.to(A.device), V.to(A.device)
 

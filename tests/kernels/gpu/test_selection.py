@@ -1,8 +1,10 @@
 """Which implementation is used, and what happens when one is wrong or fails. No GPU and no triton are needed."""
 
+import contextlib
 import json
 import logging
 import os
+import subprocess
 import sys
 
 import pytest
@@ -231,10 +233,19 @@ def test_times_are_those_of_the_devices_events(monkeypatch):
             assert (recorded[-2], recorded[-1]) == (self, end)
             return 10.0 - len(recorded) / 2
 
-    monkeypatch.setattr(torch, "get_device_module", lambda device: type("Module", (), {"Event": Event}))
+    entered = []
+
+    @contextlib.contextmanager
+    def current(device):
+        entered.append(device)
+        yield
+
+    module = {"Event": Event, "device": staticmethod(current)}
+    monkeypatch.setattr(torch, "get_device_module", lambda device: type("Module", (), module))
     calls = []
-    assert selection._clock(torch.device("cuda"))(lambda: calls.append(1)) == pytest.approx(5e-3)
+    assert selection._clock(torch.device("cuda", 1))(lambda: calls.append(1)) == pytest.approx(5e-3)
     assert len(calls) == 5
+    assert entered == [torch.device("cuda", 1)] * 5
 
 
 def test_configuration_shows_what_was_chosen_and_why(fresh, tmp_path):
@@ -317,6 +328,11 @@ def test_unknown_setting_is_named(fresh, caplog):
     with caplog.at_level(logging.WARNING, "eigengrad"):
         assert gpu.mode() == "measure"
     assert "EIGENGRAD_GPU=on" in caplog.text
+
+
+def test_importing_the_library_and_using_it_on_the_cpu_does_not_import_triton():
+    script = "import sys, torch, eigengrad as eg; eg.eigh(torch.eye(3)); eg.nn; sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=300).returncode == 0
 
 
 def test_without_triton_the_driver_is_torch(fresh, generator):

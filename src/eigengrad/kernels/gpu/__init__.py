@@ -152,7 +152,7 @@ def eigh_measured(A: Tensor, other: Callable[[], tuple[Tensor, Tensor]]) -> tupl
 
 
 def eigh_by_copy(
-    A: Tensor, other: Callable[[], tuple[Tensor, Tensor]], by_cpu: Callable[[], tuple[Tensor, Tensor] | None]
+    A: Tensor, other: Callable[[], tuple[Tensor, Tensor]], by_cpu: Callable[[], tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
     """``by_cpu``, in main memory, or ``other``, torch's, for A (..., n, n) with n > 64, which no kernel is for.
 

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import platform
 import re
 import sys
 import tempfile
@@ -311,11 +312,12 @@ def _clock(device: torch.device) -> Clock:
                 times.append(time.perf_counter() - begin)
                 continue
             module = torch.get_device_module(device)
-            start, end = module.Event(enable_timing=True), module.Event(enable_timing=True)
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
+            with module.device(device):  # whose stream events are recorded in
+                start, end = module.Event(enable_timing=True), module.Event(enable_timing=True)
+                start.record()
+                call()
+                end.record()
+                end.synchronize()
             times.append(start.elapsed_time(end) / 1e3)
         return min(times)
 
@@ -327,11 +329,9 @@ def _file(device: torch.device) -> Path | None:
     if device.type == "cpu":
         return None
     name = torch.get_device_module(device).get_device_name(device)
-    try:
-        triton = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        triton = ""
-    digest = hashlib.sha256(repr((name, torch.__version__, torch.version.cuda, torch.version.hip, triton)).encode())
+    versions = torch.__version__, torch.version.cuda, torch.version.hip, _version("triton"), _version("numba")
+    host = platform.machine(), os.cpu_count()  # on which the CPU kernels are timed
+    digest = hashlib.sha256(repr((name, versions, host)).encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     base = cache_folder()
@@ -340,3 +340,10 @@ def _file(device: torch.device) -> Path | None:
     except RuntimeError:  # there is no home folder
         return None
     return None if folder is None else folder / f"{digest.hexdigest()[:16]}.json"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
