@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import backend_registration
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,6 +75,10 @@ def test_contestants_on_a_gpu_are_timed_by_its_events(harness, monkeypatch):
     assert times["b"].median == pytest.approx(5000)
 
 
+@pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch has no devices that are written in Python",
+)
 def test_subjects_of_a_gpu_run_on_a_second_device(tmp_path):
     """Nothing in them is of the CPU; their tables are in the folder of the device, with its limits."""
     script = ROOT / "tests" / "helpers" / "benchmarks_on_second_device.py"

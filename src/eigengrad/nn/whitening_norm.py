@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from .._compat import is_exporting, version, without_dispatch_modes
 from .._execution import can_read, not_traced
-from .._inputs import REAL, full_precision, widen
 from ..arguments import require_integer, require_number, require_positive
 from ..errors import LinAlgError
 from ..matmul import precise_matmul
+from ..precision import REAL, full_precision, widen
 from .distributed import warn_if_unsynchronised
 from .group_whitening import affine_map, group_whiten
 
