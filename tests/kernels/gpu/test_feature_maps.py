@@ -156,12 +156,11 @@ def test_layer_has_the_output_gradients_and_statistics_of_the_cpu_kernels(option
 def test_gradients_of_layers_are_those_of_finite_differences(on_this_device):
     import eigengrad as eg
 
-    x, style = (t[:2, :, :2, :2] for t in maps((3, 4, 3, 3), torch.float64))
-    norm = DecorrelatedBatchNorm2d(4, group_size=2, dtype=torch.float64, track_running_stats=False)
-    x, style = x.clone().requires_grad_(), style.clone().requires_grad_()
+    x, style = (t.requires_grad_() for t in maps((2, 2, 2, 2), torch.float64))
+    norm = DecorrelatedBatchNorm2d(2, dtype=torch.float64, track_running_stats=False)
     with eg.kernels.disable():
         torch.autograd.gradcheck(norm, (x,))
-        torch.autograd.gradcheck(lambda c, s: whiten_color(c, s, groups=2, eps=0.1), (x, style))
+        torch.autograd.gradcheck(lambda c, s: whiten_color(c, s, groups=1, eps=0.1), (x[:1], style[:1]))
 
 
 def test_each_pass_is_measured_and_a_wrong_one_is_never_used(on_this_device, caplog):
