@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 WITHOUT_CASE = {
     "show_config": "describes the installation",
     "SpectrumReport": "is what spectrum_report returns",
+    "Diagnosis": "is what diagnose returns",
     "GradientRule": "is abstract; each rule has its cases",
     "linalg.pinv": "is torch's own",
     "linalg.matrix_rank": "is torch's own",

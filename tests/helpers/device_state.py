@@ -136,6 +136,13 @@ def report() -> None:
             torch.testing.assert_close(there.amplification[name].cpu(), value, rtol=1e-3, atol=0)
 
 
+def diagnosis() -> None:
+    """A diagnosis copies its matrices to the CPU, and says the same."""
+    here, there = (eg.diagnose(S.to(device)) for device in ("cpu", DEVICE))
+    assert (there.verdict, there.kind, there.values) == (here.verdict, here.kind, here.values)
+    assert there.amplification == here.amplification
+
+
 def own_rule() -> None:
     """A rule that a user has written needs nothing of the CPU either."""
 
@@ -198,6 +205,7 @@ CHECKS = {
     "a map is centred once": centred_once,
     "GradientMonitor": monitor,
     "spectrum_report": report,
+    "diagnose": diagnosis,
     "PairRule of a user": own_rule,
     "mixing is refused": mixing_is_refused,
     "waiting is noticed": waiting_is_noticed,
