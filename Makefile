@@ -61,8 +61,16 @@ test-browser: $(READY)  ## the studio in a real browser (needs Chromium)
 test-versions:  ## the core tests on the oldest and the newest torch, counted in benchmarks/results/versions.md
 	@$(PYTHON) benchmarks/versions.py $(VERSIONS)
 
-test-gpu: $(READY)  ## the Triton kernels on a CUDA or ROCm GPU, which torch must be built for
-	@TRITON_INTERPRET=0 $(BIN)/python -m pytest -q tests/kernels/gpu $(PYTEST)
+# With GPU_PYTHON=python an environment of your own is used, whose torch is built for the GPU.
+GPU_PYTHON ?= $(BIN)/python
+test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(READY))  ## kernels, functions and layers on a CUDA or ROCm GPU, which torch must be built for
+	@$(GPU_PYTHON) -c "import torch; assert torch.cuda.is_available(), 'torch sees no GPU'"
+	@echo "==> running the Triton kernels on the GPU"
+	@TRITON_INTERPRET=0 $(GPU_PYTHON) -m pytest -q -m "slow or not slow" tests/kernels/gpu $(PYTEST)
+	@echo "==> running every function and layer on the GPU"
+	@TRITON_INTERPRET=0 EIGENGRAD_TEST_DEVICE=cuda $(GPU_PYTHON) -m pytest -q tests/test_devices.py $(PYTEST)
+	@echo "==> capturing a training step in a CUDA graph"
+	@TRITON_INTERPRET=0 $(GPU_PYTHON) -m pytest -q tests/test_cuda_graphs.py $(PYTEST)
 
 fuzz: $(READY)  ## ten million adversarial matrices through rules and functions
 	@$(BIN)/python tests/fuzzing/fuzz.py $(FUZZ)
@@ -75,7 +83,7 @@ lint: $(READY)  ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(READY)  ## benchmarks against torch.linalg, written to benchmarks/results/
+bench: $(READY)  ## benchmarks against torch.linalg, of a GPU where there is one, written to benchmarks/results/
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 
 docs: $(READY)  ## the documentation, built into site/

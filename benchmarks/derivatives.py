@@ -12,7 +12,7 @@ from torch import Tensor
 
 import eigengrad as eg
 from eigengrad import kernels
-from harness import interleave, write
+from harness import interleave, on_gpu, write
 
 SIZES = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (128, 64), (1024, 16), (8, 256)]
 FEW = [(16, 4), (4, 16), (128, 64)]
@@ -43,7 +43,8 @@ class Case:
 
 def run(threads: list[int]) -> Path:
     rows = [measure(name, *size, count) for count in threads for name, case in CASES.items() for size in case.sizes]
-    return write("derivatives", TEXT, COLUMNS, rows)
+    columns = [name for name in COLUMNS if name != "without numba/torch" or not on_gpu()]
+    return write("derivatives", TEXT, columns, rows)
 
 
 def measure(name: str, batch: int, n: int, threads: int, seconds: float = 0.6) -> dict[str, Any]:
@@ -57,11 +58,12 @@ def measure(name: str, batch: int, n: int, threads: int, seconds: float = 0.6) -
         with kernels.disable():
             ours()
 
+    slower = {} if on_gpu() else {"without numba": without_numba}
     times = interleave(
         {
             "torch": pass_through(case.torch, inputs),
             "ours": ours,
-            "without numba": without_numba,
+            **slower,
             "eigh": pass_through(torch.linalg.eigh, covariance),
         },
         seconds,
@@ -73,7 +75,7 @@ def measure(name: str, batch: int, n: int, threads: int, seconds: float = 0.6) -
         "n": n,
         **times,
         "ours/torch": times["ours"].median / times["torch"].median,
-        "without numba/torch": times["without numba"].median / times["torch"].median,
+        **{f"{name}/torch": times[name].median / times["torch"].median for name in slower},
         "over eigh": times["ours"].median / times["eigh"].median,
     }
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import eigengrad as eg
 from eigengrad.testing import decomposition_errors
-from harness import Timing, interleave, write
+from harness import Timing, interleave, on_gpu, write
 
 LARGE = [(4096, 4), (4096, 8), (4096, 16), (512, 32), (64, 64), (32, 128), (8, 256), (2, 512)]
 SMALL = [(16, 4), (8, 8), (4, 16), (2, 32), (1, 64), (1, 128), (1, 256), (1, 512)]
@@ -30,7 +30,19 @@ COLUMNS = ["type", "pass", "batch", "n", "torch 1", "torch 2", "ours 1", "ours 2
 COLUMNS += ["residual", "orthogonality", "peak", "autograd 2"]
 
 
+GPU_SIZES = [(512, 3), (4096, 4), (4096, 8), (4096, 16), (512, 32), (500, 64), (500, 100), (32, 128), (8, 256)]
+GPU_TEXT = """`eg.eigh` against `torch.linalg.eigh` on the GPU; medians of the contestants taking turns, each call
+straight after a matrix product. *residual*, *orthogonality*: ‖AV − VΛ‖/‖A‖ and ‖VᵀV − I‖, over those of torch.
+*backward* is that of the default rule, and torch's own. What *ours* is, the file `choices.json` says."""
+GPU_COLUMNS = ["type", "pass", "batch", "n", "torch", "ours", "torch/ours", "residual", "orthogonality"]
+
+
 def run(threads: list[int]) -> Path:
+    if on_gpu():
+        rows = []
+        for dtype in (torch.float32, torch.float64):
+            rows += [row for batch, n in GPU_SIZES for row in both_on_gpu(batch, n, dtype)]
+        return write("eigh", GPU_TEXT, GPU_COLUMNS, rows)
     require_both(threads)
     rows = []
     for dtype in (torch.float32, torch.float64):
@@ -47,8 +59,8 @@ def require_both(threads: list[int]) -> None:
 
 def matrices(batch: int, n: int, dtype: torch.dtype) -> Tensor:
     """Covariances of correlated features, 4n observations each."""
-    generator = torch.Generator().manual_seed(0)
-    X = torch.randn(batch, n, n, generator=generator) @ torch.randn(batch, n, 4 * n, generator=generator)
+    torch.manual_seed(0)
+    X = torch.randn(batch, n, n) @ torch.randn(batch, n, 4 * n)
     return (X @ X.mT / (4 * n * n) + 1e-3 * torch.eye(n)).to(dtype)
 
 
@@ -85,6 +97,36 @@ def forward_and_backward(batch: int, n: int, dtype: torch.dtype) -> dict[str, An
     return row(dtype, "forward + backward", batch, n, times, alone) | dict.fromkeys(
         ("residual", "orthogonality", "peak"), "–"
     )
+
+
+def both_on_gpu(batch: int, n: int, dtype: torch.dtype) -> list[dict[str, Any]]:
+    """The rows of the forward pass and of both passes."""
+    A = matrices(batch, n, dtype)
+    times = interleave({"torch": lambda: torch.linalg.eigh(A), "ours": lambda: eg.eigh(A)}, 0.4)
+    ours, theirs = ([float(x.max()) for x in decomposition_errors(A, *e(A))] for e in (eg.eigh, torch.linalg.eigh))
+    B = A.clone().requires_grad_()
+    gL, gV = torch.randn(batch, n, dtype=dtype), torch.randn(batch, n, n, dtype=dtype)
+
+    def both(decompose: Callable[[Tensor], Any]) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(tuple(decompose(B)), B, (gL, gV))
+
+    trained = interleave({"torch": both(torch.linalg.eigh), "ours": both(eg.eigh)}, 0.4)
+    accuracy = {"residual": ours[0] / theirs[0], "orthogonality": ours[1] / theirs[1]}
+    return [
+        {
+            "type": str(dtype)[6:],
+            "pass": what,
+            "batch": batch,
+            "n": n,
+            **found,
+            "torch/ours": found["torch"].median / found["ours"].median,
+            **errors,
+        }
+        for what, found, errors in (
+            ("forward", times, accuracy),
+            ("forward + backward", trained, dict.fromkeys(accuracy, "–")),
+        )
+    ]
 
 
 class Nothing(torch.autograd.Function):

@@ -20,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from eigengrad.kernels.gpu import launch
+from eigengrad.kernels.gpu.feature_maps import affine, moments
 from eigengrad.kernels.gpu.jacobi_lanes import jacobi_lanes
 from eigengrad.kernels.gpu.jacobi_program import jacobi_program
 from eigengrad.kernels.gpu.vjp import FUNCTIONS, RULES, function_vjp, rule_vjp
@@ -44,6 +45,11 @@ ISSUED, PACE, STEP_LATENCY = 2.2, 1.8, 250
 SWEEPS = {3: 4.0, 16: 5.6, 32: 6.3, 64: 7.2}
 CASES = ((4096, 16), (512, 32), (512, 3), (500, 64))
 SIZES = (2, 3, 4, 8, 16, 32, 64)
+# The whitening layer: a feature map, and how many times each pass reads or writes one of its size, by a kernel and in
+# torch operations in its place (nn/passes.py). Statistics begin with a sum of torch's, in both. In torch operations
+# alone the points are centred once in each direction, and the passes are 16 in all.
+MAP, WIDTHS = (128, 64, 32, 32), (16, 32)
+PASSES = {"covariance": (2, 4), "apply": (2, 4), "backward sums": (2, 5), "backward apply": (3, 5)}
 
 
 class Build(NamedTuple):
@@ -133,6 +139,32 @@ def function(n: int, kind: str, target: GPUTarget, name: str) -> Build:
     return compile_kernel(function_vjp, pointers, integers, constants, target, how.warps)
 
 
+def feature_map_pass(name: str, d: int, kind: str, target: GPUTarget, channels_last: bool) -> Build:
+    """A pass of whitening over maps in groups of d channels."""
+    sums, two = name in ("covariance", "backward sums"), name.startswith("backward")
+    how = launch.MapLaunch.of(MAP[1], d, sums)
+    kernel, flag, maps = (moments, {"SAME": not two}, ("X", "Y", "CENTRE", "PRODUCTS", "SUMS")) if sums else (
+        affine, {"TWO": two}, ("X", "Y", "CENTRE", "B", "A", "OFFSET", "OUT")
+    )  # fmt: skip
+    unit = "stride_channel" if channels_last else "stride_position"  # triton makes a constant of a stride of one
+    integers = [a for a in kernel.arg_names if a not in (*maps, *flag, "D", "P", unit)]
+    constants = flag | {"D": how.block, "P": how.points, unit: 1}
+    return compile_kernel(kernel, dict.fromkeys(maps, f"*{kind}"), integers, constants, target, how.warps)
+
+
+def predict_pass(name: str, build: Build, d: int) -> tuple[float, float, float, float]:
+    """Seconds of a pass over MAP in float32: predicted, issue of instructions, its memory traffic, that of torch."""
+    sums = name in ("covariance", "backward sums")
+    how = launch.MapLaunch.of(MAP[1], d, sums)
+    elements = MAP[0] * MAP[1] * MAP[2] * MAP[3]
+    tiles = elements / (how.width * how.points)
+    instructions = build.loops[0] if sums else build.instructions
+    issue = tiles * how.warps * instructions / (MULTIPROCESSORS * ISSUED * HERTZ)
+    own, torchs = (times * elements * 4 / BANDWIDTH for times in PASSES[name])
+    own_kernel = (PASSES[name][0] - (1 if name == "covariance" else 0)) * elements * 4 / BANDWIDTH
+    return LAUNCH + max(issue, own_kernel) + (own - own_kernel), issue, own, torchs
+
+
 def predict(build: Build, batch: int, n: int) -> tuple[float, float, float]:
     """Seconds on an A100 in all, and the two bounds: issue of instructions, latency of a program times waves."""
     how = launch.SolverLaunch.of(n)
@@ -205,7 +237,65 @@ def main() -> None:
         "Published for torch on CUDA: 478 ms for 512 × 3 (pytorch #183806); a loop above n = 32 (#175585).",
         "",
     ]
+    lines += layer_lines()
     RESULTS.write_text("\n".join(lines))
+
+
+def layer_lines() -> list[str]:
+    """The whitening layer's passes: resources, and predicted times."""
+    lines = [
+        "## The whitening layer's passes",
+        "",
+        "Resources as above; *instructions a number* are those of all warps for a tile over the numbers in it.",
+        "",
+        "| pass | d | type | layout | target | warps | registers | spilled | shared | instructions a number |",
+        "|---|--:|---|---|---|--:|--:|--:|--:|--:|",
+    ]
+    builds: dict[tuple[str, int], Build] = {}
+    for target_name, target in TARGETS.items():
+        for kind in TYPES:
+            for d in WIDTHS:
+                for name in PASSES:
+                    for layout in ("NCHW", "channels_last"):
+                        b = feature_map_pass(name, d, kind, target, layout == "channels_last")
+                        if (target_name, kind, layout) == ("sm_80", "fp32", "NCHW"):
+                            builds[name, d] = b
+                        how = launch.MapLaunch.of(MAP[1], d, name in ("covariance", "backward sums"))
+                        count = b.loops[0] if b.loops else b.instructions
+                        a_number = f"{count * how.warps / (how.width * how.points):.2f}"
+                        if target.backend != "cuda":
+                            a_number = ""
+                        cells = (
+                            name,
+                            d,
+                            kind,
+                            layout,
+                            target_name,
+                            how.warps,
+                            b.registers,
+                            b.stack,
+                            b.shared,
+                            a_number,
+                        )
+                        lines.append(f"| {' | '.join(map(str, cells))} |")
+                        print(lines[-1], flush=True)
+    lines += [
+        "",
+        f"Predicted for {'×'.join(map(str, MAP))}, float32, NCHW, on an A100: the larger of the kernel's issue bound",
+        "and its memory traffic, which for the covariance comes after a sum of torch's. *torch* is the traffic of the",
+        "same pass in torch operations, a lower bound of its time. Passes over the map are counted in brackets.",
+        "",
+        "| pass | d | predicted | issue | memory | torch |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for (name, d), build in builds.items():
+        seconds, issue, own, torchs = predict_pass(name, build, d)
+        counts = PASSES[name]
+        cells = (name, d, f"{seconds * 1e3:.3f} ms", f"{issue * 1e3:.3f} ms", f"{own * 1e3:.3f} ms ({counts[0]})",
+                 f"{torchs * 1e3:.3f} ms ({counts[1]})")  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+        print(lines[-1])
+    return [*lines, ""]
 
 
 if __name__ == "__main__":

@@ -5,14 +5,21 @@ them alike; what is reported is the ratio of medians, with minima and quartiles 
 
 They are timed in place: each call comes straight after a matrix product of torch, as in the middle of a network, where
 torch's threads are awake and the caches hold something else. A second column may show calls by themselves.
+
+On a GPU (:func:`use`) tensors are made there by default, times are those of the device's events, and results go to a
+folder named after the device, with its limits.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
+import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -27,6 +34,7 @@ import eigengrad
 from eigengrad import kernels
 
 RESULTS = Path(__file__).parent / "results"
+DEVICE = torch.device("cpu")  # what is measured; see use()
 _TURN = 2e-3  # seconds of one contestant at a time: long against the clock, short against the machine
 
 
@@ -39,6 +47,79 @@ class Timing:
     lower_quartile: float
     upper_quartile: float
     rounds: int
+
+
+def use(name: str) -> None:
+    """Measure on a device from now on: "cpu", "cuda", "xpu". Tensors and modules are made there by default."""
+    global DEVICE
+    DEVICE = torch.device(name)
+    torch.set_default_device(DEVICE)
+
+
+def on_gpu() -> bool:
+    """Whether the device is not the CPU."""
+    return DEVICE.type != "cpu"
+
+
+def results_folder() -> Path:
+    """Where results go: a folder of its own for each model of GPU."""
+    return RESULTS / slug(device_name()) if on_gpu() else RESULTS
+
+
+def device_name() -> str:
+    """The model of the GPU, as its driver calls it."""
+    return str(torch.get_device_module(DEVICE).get_device_name())
+
+
+def slug(name: str) -> str:
+    """A name for a folder: lower case, with everything but letters and digits as single hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "gpu"
+
+
+class HostClock:
+    """Seconds on the host's clock, for work that is done when a call returns."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+
+    def time(self, function: Callable[[], object]) -> None:
+        """Call a function, and add the time that it takes."""
+        start = time.perf_counter()
+        function()
+        self.spent += time.perf_counter() - start
+
+    def total(self) -> float:
+        """Seconds of all calls."""
+        return self.spent
+
+
+class EventClock:
+    """Seconds between events of the device, which are read once the calls of a turn are done.
+
+    What the host does while the device waits for it counts, as it does in training.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, Any]] = []
+
+    def time(self, function: Callable[[], object]) -> None:
+        """Call a function between two events."""
+        module = torch.get_device_module(DEVICE)
+        start, end = module.Event(enable_timing=True), module.Event(enable_timing=True)
+        start.record()
+        function()
+        end.record()
+        self.events.append((start, end))
+
+    def total(self) -> float:
+        """Seconds of all calls, for which this waits."""
+        self.events[-1][1].synchronize()
+        return sum(start.elapsed_time(end) for start, end in self.events) / 1e3
+
+
+def new_clock() -> HostClock | EventClock:
+    """A clock for the device."""
+    return EventClock() if on_gpu() else HostClock()
 
 
 def interleave(
@@ -69,10 +150,10 @@ def interleave(
     for name in names:
         prepare(name)
         contestants[name]()
-        start = time.perf_counter()
-        between()
-        contestants[name]()
-        once = time.perf_counter() - start
+        clock = new_clock()
+        clock.time(between)
+        clock.time(contestants[name])
+        once = clock.total()
         calls[name] = max(1, round(_TURN / once))
         turns += calls[name] * once
     rounds = min(400, max(7, round(seconds * len(names) / turns)))
@@ -85,13 +166,11 @@ def interleave(
                 function = contestants[name]
                 prepare(name)
                 function()
-                spent = 0.0
+                clock = new_clock()
                 for _ in range(calls[name]):
                     between()
-                    start = time.perf_counter()
-                    function()
-                    spent += time.perf_counter() - start
-                samples[name].append(spent / calls[name] * 1e6)
+                    clock.time(function)
+                samples[name].append(clock.total() / calls[name] * 1e6)
     finally:
         gc.enable()
     return {name: _summary(times) for name, times in samples.items()}
@@ -99,8 +178,9 @@ def interleave(
 
 def _product() -> Callable[[], object]:
     """A matrix product of torch, of some 0.2 ms on two cores of an AMD EPYC: all threads take part."""
-    A = torch.randn(256, 256)
-    result = torch.empty(256, 256)
+    size = 2048 if on_gpu() else 256
+    A = torch.randn(size, size)
+    result = torch.empty(size, size)
     return lambda: torch.mm(A, A, out=result)
 
 
@@ -136,7 +216,29 @@ def machine() -> dict[str, str]:
         "numba": numba,
         "eigengrad": eigengrad.__version__,
         "date": date.today().isoformat(),
+        **(gpu() if on_gpu() else {}),
     }
+
+
+@functools.cache
+def gpu() -> dict[str, str]:
+    """The GPU and its limits, measured: bytes a second of a large copy, flops a second of large products."""
+    a, b = torch.randn(64, 1 << 20), torch.empty(64, 1 << 20)
+    products = {kind: torch.randn(4096, 4096, dtype=kind) for kind in (torch.float32, torch.float64)}
+    contestants: dict[str, Callable[[], object]] = {"copy": lambda: b.copy_(a)}
+    contestants |= {str(kind)[6:]: lambda m=m: m @ m for kind, m in products.items()}
+    times = interleave(contestants, seconds=0.5, in_place=False)
+    limits = {"bandwidth": f"{2 * a.numel() * 4 / times['copy'].minimum / 1e3:.0f} GB/s"}
+    limits |= {
+        f"products in {kind}": f"{2 * 4096**3 / times[kind].minimum / 1e6:.1f} Tflop/s"
+        for kind in ("float32", "float64")
+    }
+    properties = torch.get_device_module(DEVICE).get_device_properties(DEVICE)
+    memory = f"{properties.total_memory / 2**30:.0f} GiB"
+    version = torch.version.cuda or torch.version.hip or "unknown"
+    found = importlib.util.find_spec("triton")
+    triton = importlib.metadata.version("triton") if found else "absent"
+    return {"gpu": device_name(), "memory": memory, "cuda or rocm": version, "triton": triton, **limits}
 
 
 def _lines(path: str) -> Iterable[str]:
@@ -147,15 +249,16 @@ def _lines(path: str) -> Iterable[str]:
 
 
 def write(subject: str, text: str, columns: list[str], rows: list[dict[str, Any]]) -> Path:
-    """Write ``results/subject.json`` and ``.md``: the machine, what was measured, and one row a case."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Write ``subject.json`` and ``.md`` to :func:`results_folder`: machine, what was measured, and one row a case."""
+    folder = results_folder()
+    folder.mkdir(parents=True, exist_ok=True)
     about = machine()
     plain = [{key: asdict(value) if isinstance(value, Timing) else value for key, value in row.items()} for row in rows]
-    (RESULTS / f"{subject}.json").write_text(json.dumps({"machine": about, "rows": plain}, indent=1) + "\n")
+    (folder / f"{subject}.json").write_text(json.dumps({"machine": about, "rows": plain}, indent=1) + "\n")
     lines = [f"# {subject}", "", text, "", ", ".join(f"{key}: {value}" for key, value in about.items()), ""]
     lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(_cell(row[column]) for column in columns) + " |" for row in rows]
-    path = RESULTS / f"{subject}.md"
+    path = folder / f"{subject}.md"
     path.write_text("\n".join(lines) + "\n")
     return path
 

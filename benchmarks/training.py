@@ -10,12 +10,13 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
+import harness
 from eigengrad.lab.models import build, normalisation
 from eigengrad.nn import DecorrelatedBatchNorm2d
 from harness import interleave, write
 
 GROUP_SIZES = [4, 8, 16, 32, 64]
-LAYER = (128, 64, 32, 32)
+LAYER, STEP = (128, 64, 32, 32), (128, 3, 32, 32)
 TEXT = """One step of SGD with momentum on 128 images of 32×32, forward, backward and update, of the slim ResNet-18 of
 the experiments (stem of 64 channels, blocks from 16, channels_last); *norm* is the layer behind its first convolution,
 decorrelated batch norm with group size d and exact gradients. *step/batch norm* is the ratio of medians of steps taken
@@ -63,8 +64,8 @@ def step(norm: Callable[[int], nn.Module]) -> Callable[[], object]:
     torch.manual_seed(0)
     model = build("resnet18", 10, norm=norm, stem_width=64, width=16).to(memory_format=torch.channels_last)
     optimizer = SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, foreach=True)
-    images = torch.randn(128, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(10, (128,))
+    images = torch.randn(STEP).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(10, (STEP[0],))
 
     def call() -> None:
         optimizer.zero_grad()
@@ -75,9 +76,18 @@ def step(norm: Callable[[int], nn.Module]) -> Callable[[], object]:
 
 
 def peak_memory(layer: nn.Module) -> float:
-    """Megabytes that one forward + backward adds to the process at its highest point (Linux)."""
+    """Megabytes that one forward + backward adds at its highest point: to the process (Linux), or on the GPU."""
     x, gradient = torch.randn(LAYER, requires_grad=True), torch.randn(LAYER)
     highest = 0.0
+    if harness.on_gpu():
+        module = torch.get_device_module(harness.DEVICE)
+        for _ in range(3):  # the first call measures
+            x.grad = None
+            module.reset_peak_memory_stats()
+            before = module.memory_allocated()
+            layer(x).backward(gradient)
+            highest = (module.max_memory_allocated() - before) / 2**20
+        return highest
     for _ in range(3):  # the first call compiles
         x.grad = None
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is resident now

@@ -9,8 +9,8 @@ import torch
 
 from sampling import mark_the_rest_as_slow
 
-# The first changes torch, and the second hides numba: both are for processes of their own.
-collect_ignore_glob = ["helpers/second_device*", "without_numba/*"]
+# The first change torch, and the last hides numba: they are for processes of their own.
+collect_ignore_glob = ["helpers/second_device*", "helpers/device_*", "helpers/benchmarks_*", "without_numba/*"]
 
 torch.set_num_threads(1)
 os.environ.setdefault("TRITON_INTERPRET", "1")  # counts when triton is imported: its kernels then take CPU tensors

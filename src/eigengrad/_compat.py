@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -50,6 +50,7 @@ __all__ = [
     "without_tracing",
 ]
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 # Execution modes ------------------------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ def _is_exporting() -> bool:
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", _is_exporting)
 
 
-def as_trace_constant(function: Callable[[], Result]) -> Callable[[], Result]:
+def as_trace_constant(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Have ``torch.compile`` call ``function`` while it traces, and take the result for a constant.
 
     It is ``torch.compiler.assume_constant_result``, which imports the compiler and takes as long as importing torch.

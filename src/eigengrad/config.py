@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 
 from . import kernels
+from .kernels import gpu
+from .kernels.gpu import selection
 
 __all__ = ["show_config"]
 
@@ -19,8 +21,10 @@ def show_config() -> str:
 
     Returns:
         One line each for the versions, the CPU and the width of its vectors, torch's threads and the OpenMP runtime
-        that they belong to, whether the CPU kernels are used and if not why, and the folder that compiled kernels are
-        kept in with their number. A bug report should have it. ``eigengrad info`` prints it.
+        that they belong to, whether the CPU kernels are used and if not why, the folder that compiled kernels are kept
+        in with their number, and how it is decided whether the GPU kernels are used. For each GPU follow its name, the
+        file of what was chosen, and for each kind of call what was chosen and the times behind it. A bug report should
+        have it. ``eigengrad info`` prints it.
 
     >>> import eigengrad as eg
     >>> print(eg.show_config())                                                       # doctest: +ELLIPSIS
@@ -33,6 +37,7 @@ def show_config() -> str:
     threads       ...
     CPU kernels   ...
     kernel cache  ...
+    GPU kernels   ...
     """
     from . import __version__
 
@@ -47,8 +52,29 @@ def show_config() -> str:
         "threads": _threads(),
         "CPU kernels": "on" if reason is None else f"off: {reason}",
         "kernel cache": _cache() if reason is None else "not used",
+        "GPU kernels": _gpu_kernels(),
     }
-    return "\n".join(f"{name:<13} {value}" for name, value in lines.items())
+    return "\n".join([*(f"{name:<13} {value}" for name, value in lines.items()), *_gpu_choices()])
+
+
+def _gpu_kernels() -> str:
+    """How it is decided whether the GPU kernels are used."""
+    reason = gpu.why_not()
+    if reason is not None:
+        return f"off: {reason}"
+    how = "measured on the first call of each kind" if gpu.mode() == "measure" else "used without measurement"
+    return f"{how} (triton {_version('triton')}, {len(gpu.devices()) or 'no'} GPU{'s' * (len(gpu.devices()) != 1)})"
+
+
+def _gpu_choices() -> list[str]:
+    """For each GPU a line with its name and the file of choices, and a line for each of them."""
+    lines = []
+    for device in gpu.devices():
+        name = torch.get_device_module(device).get_device_name(device)
+        lines.append(f"{device!s:<13} {name}; choices in {selection.file_of(device) or 'this process only'}")
+        chosen = selection.choices([device])[str(device)]
+        lines += [f"{'':<13} {kind}: {choice}" for kind, choice in sorted(chosen.items())]
+    return lines
 
 
 def _version(package: str) -> str:

@@ -184,9 +184,9 @@ class GradientMonitor:
         self._acted = self._acted + (removed >= self.threshold).sum()
         self._removed = self._removed + removed.sum(dtype=torch.float32)
         amplification = torch.triu(R, 1).amax() if R.numel() else torch.zeros_like(self._removed)
-        self._largest = torch.maximum(
-            torch.as_tensor(self._largest, device=R.device, dtype=torch.float64), amplification.double()
-        )
+        # No constant is copied to the device: the host would wait for that.
+        before = self._largest if isinstance(self._largest, Tensor) else torch.zeros_like(amplification)
+        self._largest = torch.maximum(before.double(), amplification.double())
         self._add(*exact_and_removed(eigenvalues, numerators, R))
 
     @torch.no_grad()

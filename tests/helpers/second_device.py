@@ -114,7 +114,10 @@ class DeviceTensor(torch.Tensor):
         kwargs = kwargs or {}
         if func not in _COPIES:
             _refuse_mixed_devices(func, args, kwargs)
-        to_host = func is aten._to_copy.default and torch.device(kwargs.get("device") or DEVICE).type == "cpu"
+        target = torch.device(kwargs.get("device") or DEVICE).type
+        if target == "meta":  # shapes alone, for which nobody waits
+            return func(*tree_map_only(DeviceTensor, lambda t: t._data, args), **kwargs)
+        to_host = func is aten._to_copy.default and target == "cpu"
         _note_waiting(func, args, kwargs, to_host)
         arguments, options = tree_map_only(DeviceTensor, lambda t: t._data, (args, kwargs))
         if options.get("device") is not None:
@@ -176,7 +179,10 @@ def _constructor(function: Any) -> Any:
 torch.library.impl("aten::empty.memory_format", "privateuseone")(_constructor(torch.empty))
 torch.library.impl("aten::empty_strided", "privateuseone")(_constructor(torch.empty_strided))
 torch.library.impl("aten::triu_indices", "privateuseone")(_constructor(torch.triu_indices))
+torch.library.impl("aten::eye", "privateuseone")(_constructor(torch.eye))
+torch.library.impl("aten::eye.m", "privateuseone")(_constructor(torch.eye))
 torch.library.impl("aten::tril_indices", "privateuseone")(_constructor(torch.tril_indices))
+torch.library.impl("aten::_efficientzerotensor", "privateuseone")(_constructor(torch.zeros))  # tangents of constants
 
 _autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")  # autocast can be on, but casts nothing
 _autocast.fallback(torch.library.fallthrough_kernel)

@@ -30,3 +30,4 @@ def _there_and_back(function):
 
 
 decompose, eigh_vjp, function_vjp = map(_there_and_back, (launch.decompose, launch.eigh_vjp, launch.function_vjp))
+moments, affine = map(_there_and_back, (launch.moments, launch.affine))

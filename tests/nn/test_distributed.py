@@ -182,7 +182,7 @@ def run(folder: Path, what: str) -> list[dict]:
     pairs = zip(commands, logs, strict=True)
     started = [subprocess.Popen(c, env=environment, stdout=log, stderr=subprocess.STDOUT) for c, log in pairs]
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while any(p.poll() is None for p in started):
             if any(p.poll() for p in started) or time.monotonic() > deadline:
                 break  # one has failed, and the other waits for it

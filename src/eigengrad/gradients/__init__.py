@@ -7,6 +7,7 @@ dataclass with :meth:`~eigengrad.gradients.rule.PairRule.reciprocal`) and name i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields, replace
 from importlib.metadata import entry_points
 
@@ -35,6 +36,7 @@ __all__ = [
     "Taylor",
     "Truncate",
     "UnitNormOrNaN",
+    "from_kernel",
     "parse_rule",
     "register_rule",
     "resolve",
@@ -161,3 +163,21 @@ def _named(name: str) -> GradientRule:
             )
         return rule
     raise unknown_choice("gradient", name, RULES)
+
+
+def from_kernel(name: str, parameters: tuple[float, float]) -> PairRule:
+    """The rule whose ``kernel()`` is (name, parameters).
+
+    >>> from_kernel(*Clip(threshold=3.0).kernel())
+    Clip(threshold=3.0)
+    """
+    first, second = parameters
+    make: dict[str, Callable[[], PairRule]] = {
+        "saturate": lambda: Saturate(rtol=first),
+        "exact": Exact,
+        "taylor": lambda: Taylor(degree=round(first) - 1, eps=None if second < 0 else second),
+        "clip": lambda: Clip(threshold=first),
+        "lorentzian": lambda: Lorentzian(broadening=first * first),
+        "mask": lambda: Mask(rtol=None if first < 0 else first),
+    }
+    return make[name]()

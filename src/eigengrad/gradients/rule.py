@@ -96,10 +96,17 @@ class PairRule(GradientRule):
                 if gA is not None:
                     return gA
             elif gpu.usable(V, L, gL, gV):
-                return gpu.eigh_vjp(*kernel, self.scale_free, L, V, gL, gV, lambda: self._lifted_pullback(L, V, gL, gV))
-        return self._lifted_pullback(L, V, gL, gV)
+                return gpu.eigh_vjp(
+                    *kernel, self.scale_free, L, V, gL, gV, lambda: self.pullback_in_torch(L, V, gL, gV)
+                )
+            elif gpu.is_operator(f"eigh_vjp {kernel[0]}", V):
+                from .. import gpu_operators
 
-    def _lifted_pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
+                found: Tensor = gpu_operators.eigh_vjp(kernel[0], *kernel[1], self.scale_free, L, V, gL, gV)
+                return found
+        return self.pullback_in_torch(L, V, gL, gV)
+
+    def pullback_in_torch(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
         """:meth:`pullback` for two or more eigenvalues of any size."""
         factor = lift(L) if self.scale_free else None
         if factor is None:

@@ -150,10 +150,15 @@ def directional(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -
         if D is not None:
             return D
     if f.kernel is not None and gpu.usable(V, L, E):
-        return gpu.function_vjp(f.kernel, L, V, E, lambda: _directional((E + E.mH) * 0.5, L, V, f))
+        return gpu.function_vjp(f.kernel, L, V, E, lambda: directional_of((E + E.mH) * 0.5, L, V, f))
+    if f.kernel is not None and gpu.is_operator(f"function_vjp {f.kernel}", V):
+        from .. import gpu_operators
+
+        by_operator: Tensor = gpu_operators.function_vjp(f.kernel, L, V, E)
+        return by_operator
     E = (E + E.mH) * 0.5
     if not torch.is_grad_enabled() and not forward_mode() and can_read(E):
-        return _directional(E, L, V, f)
+        return directional_of(E, L, V, f)
     found: Tensor = _directional_op(A, E, L, V, f)
     return found
 
@@ -169,7 +174,7 @@ def bilinear(A: Tensor, E: Tensor, P: Tensor, L: Tensor, V: Tensor, f: ScalarFun
     return B
 
 
-def _directional(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
+def directional_of(E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Tensor:
     Vh = V.mH
     weighed = f.weigh(L.unsqueeze(-1), L.unsqueeze(-2), matmul(matmul(Vh, E), V))
     return matmul(matmul(V, weighed), Vh)
@@ -205,7 +210,7 @@ _spectral_op = Differentiable(_Spectral)
 class _Directional(Batched):
     @staticmethod
     def forward(A: Tensor, E: Tensor, L: Tensor, V: Tensor, f: ScalarFunction) -> Any:
-        return _directional(E, L, V, f)
+        return directional_of(E, L, V, f)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -63,7 +63,7 @@ def _check_image(argument: str, image: Tensor, clamp: bool) -> None:
         and image.device.type == "cpu"
         and can_read(image)
         and image.numel()
-        and (largest := float(image.max())) > 2
+        and (largest := float(image.detach().max())) > 2
     ):
         raise ValueError(
             f"color_transfer: {argument} must have values from 0 to 1; got {largest:g}. "

@@ -56,16 +56,26 @@ class _AllReduceSum(Function):
         return all_reduce_sum(g, ctx.group), None
 
 
-def merge_moments(mean: Tensor, covariance: Tensor, count: int, group: Any) -> tuple[Tensor, Tensor, int]:
+def merge_moments(mean: Tensor, covariance: Tensor, count: int, group: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, covariance and count of the points of all processes, from those of each.
 
-    Means first, then covariances about the common mean, so that nothing cancels. mean: (..., d, 1), covariance:
-    (..., d, d).
+    Two collectives in float64, whatever each process computes in: counts with the sums, then covariances about the
+    common mean, so that nothing cancels. The count stays on the device, since reading it would wait for it.
+
+    Args:
+        mean: (..., d, 1).
+        covariance: (..., d, d).
+        count: of the points of this process; mean and covariance are zero if it has none.
+        group: the processes.
+
+    Returns:
+        The same of all of them; the count is a float64 tensor ().
     """
-    counts = torch.tensor([float(count)], dtype=torch.float64, device=mean.device)
-    dist.all_reduce(counts, group=group)
-    total = int(counts.item())
-    share = count / max(total, 1)
-    common = all_reduce_sum(mean * share, group)
-    offset = mean - common
-    return common, all_reduce_sum((covariance + offset @ offset.mT) * share, group), total
+    wide = mean.double()
+    packed = all_reduce_sum(torch.cat([(wide * count).flatten(), wide.new_full((1,), float(count))]), group)
+    total = packed[-1].detach()
+    points = total.clamp(min=1)
+    common = packed[:-1].view_as(wide) / points
+    offset = wide - common
+    merged = all_reduce_sum((covariance.double() + offset @ offset.mT) * (count / points), group)
+    return common.to(mean.dtype), merged.to(covariance.dtype), total

@@ -42,7 +42,7 @@ class Whitened(NamedTuple):
     output: Tensor
     mean: Tensor  # (C,)
     covariance: Tensor  # (groups, d, d), without eps
-    points: int  # how many the statistics are of, over all processes
+    points: int | Tensor  # how many the statistics are of, over all processes; a tensor () if there are several
 
 
 def group_whiten(
@@ -97,13 +97,14 @@ class _GroupWhiten(FusedFunction):
         process_group: Any,
         root_eps: float | None,
         iterated_eps: float | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, int]:
+    ) -> tuple[Tensor, Tensor, Tensor, int | Tensor]:
         channels = x.shape[1]
-        count = x.shape[0] * math.prod(x.shape[2:])
-        points = widen(with_dense_gradient(x)).transpose(0, 1).reshape(groups, channels // groups, count)
+        own = x.shape[0] * math.prod(x.shape[2:])
+        points = widen(with_dense_gradient(x)).transpose(0, 1).reshape(groups, channels // groups, own)
         mean, cov = covariance(points)
+        count: int | Tensor = own
         if process_group is not None:
-            mean, cov, count = merge_moments(mean, cov, count, process_group)
+            mean, cov, count = merge_moments(mean, cov, own, process_group)
         y = precise_matmul(whitening(cov), points - mean)
         y = y.reshape(channels, points.shape[-1])
         if weight is not None:
@@ -124,17 +125,16 @@ class _GroupWhiten(FusedFunction):
         process_group: Any,
         root_eps: float | None,
         iterated_eps: float | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, int]:
+    ) -> tuple[Tensor, Tensor, Tensor, int | Tensor]:
         points = widen(x)
         passes = passes_over(points, groups)
         mean, rounded, cov = passes.statistics(points)
-        count = x.numel() // max(x.shape[1], 1)
+        own = x.numel() // max(x.shape[1], 1)
+        count: int | Tensor = own
         if process_group is not None:
-            # In float64, whatever this process computes in: one without points has no kernels.
             column = mean.view(groups, x.shape[1] // groups, 1)
-            column, common, count = merge_moments(column.double(), cov.double(), count, process_group)
-            mean, cov = column.flatten().to(mean.dtype), common.to(cov.dtype)
-            rounded = mean.to(cov.dtype)
+            column, cov, count = merge_moments(column, cov, own, process_group)
+            mean, rounded = column.flatten(), column.flatten().to(cov.dtype)
         if root_eps is not None:
             ctx.L, ctx.V = decompose("whitening, covariance of the features", cov, None, None)
             ctx.S, output = passes.whiten_by_root(points, ctx.L, ctx.V, root_eps, weight, bias, mean)
@@ -201,7 +201,8 @@ def _step_by_step(
         return None, g_weight, g_bias
     sums = g_bias
     if ctx.process_group is not None:  # M and μ belong to all processes, γ and β to this one's loss
-        G, sums = (all_reduce_sum(t.double(), ctx.process_group).to(t.dtype) for t in (G, sums))
+        packed = all_reduce_sum(torch.cat([G.flatten(), sums]).double(), ctx.process_group).to(G.dtype)
+        G, sums = packed[: G.numel()].view_as(G), packed[G.numel() :]
     if ctx.root_eps is not None:
         gM = passes.inverse_root_gradient(G, weight, ctx.L, ctx.V, ctx.root_eps)
     else:
@@ -209,5 +210,8 @@ def _step_by_step(
         (gM,) = torch.autograd.grad(ctx.S, ctx.leaf, gS, retain_graph=True)
         if observers and ctx.iterated_eps is not None:
             _compare(ctx.leaf.detach(), gS, gM, ctx.iterated_eps)
-    dx = passes.gradient(dy, points, S, gM, weight, sums, mean, max(ctx.count, 1))
-    return dx, g_weight, g_bias
+    m = ctx.count
+    if isinstance(m, Tensor):  # not looked at, since that would wait for the device
+        share = m.clamp(min=1).reciprocal()
+        m, gM, sums = 1, gM * share.to(gM.dtype), sums * share.to(sums.dtype)
+    return passes.gradient(dy, points, S, gM, weight, sums, mean, max(m, 1)), g_weight, g_bias

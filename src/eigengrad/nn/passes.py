@@ -5,8 +5,9 @@
     sums         G = Σ dy (x − μ)ᵀ, Σ dy, and diag(G Sᵀ)
     gradient     dx = Aᵀ (dy − Σdy/m) + (gM + gMᵀ)/m (x − μ), with A = diag(γ) S
 
-Once in products of BLAS, which run anywhere, and once in compiled kernels, each of which reads its maps once. For the
-inverse square root S = (M + εI)^(−½) each has the algebra between the passes as well.
+Once in products of BLAS, which run anywhere, and once in compiled kernels, each of which reads its maps once, for the
+CPU and, with the algebra in torch operations, for a GPU. For the inverse square root S = (M + εI)^(−½) each has the
+algebra between the passes as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._inputs import matmul
-from ..kernels import KernelPasses, kernel_passes
+from ..kernels import KernelPasses, gpu, kernel_passes
 from ..matrix_functions.inv_sqrt import InvSqrt
 from .layout import Layout, channels_fast, memory_format
 
@@ -27,14 +28,15 @@ class BlasPasses:
     """Passes over maps (N, C, *spatial) of one shape and type, C channels in groups of d, m points, by BLAS.
 
     Points are centred only where the mean is far off: y = A x + c copies nothing, but Σ xxᵀ/m − μμᵀ loses as many
-    digits as (μ/σ)² has.
+    digits as (μ/σ)² has. Off the CPU nobody looks, and they always are, once in each direction: 16 passes over a map.
     """
 
     _FAR = 64.0
 
-    def __init__(self, x: Tensor, groups: int) -> None:
-        self.layout, self.far = Layout.of(x, groups), True
+    def __init__(self, x: Tensor, groups: int, applied: bool = True) -> None:
+        self.layout, self.far, self.applied = Layout.of(x, groups), True, applied
         self.column = groups, x.shape[1] // groups, 1
+        self._kept: tuple[Tensor, Tensor] | None = None  # a mean, and the points centred by it, for the next pass
 
     def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (C,), the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
@@ -52,6 +54,7 @@ class BlasPasses:
             if not self.far:
                 return mean, cov
         centred = self._centred(x, mean)
+        self._kept = (mean, centred) if self.applied else None
         return mean, self.layout.sum_products(centred, centred) / count
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
@@ -61,7 +64,7 @@ class BlasPasses:
         if not self.far:
             offset = offset - (A @ mean.view(self.column)).flatten()
         y = torch.empty_like(x)
-        self.layout.affine(A, offset, self._centred(x, mean), out=y)
+        self.layout.affine(A, offset, self._centred_before(x, mean), out=y)
         return y
 
     def whiten_by_root(
@@ -74,8 +77,9 @@ class BlasPasses:
     def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """G (groups, d, d), Σ dy (C,) and diag(G Sᵀ) (C,)."""
         dy = dy.contiguous(memory_format=memory_format(x))
-        sums = dy.sum([0, *range(2, dy.ndim)])
-        G = self.layout.sum_products(dy, self._centred(x, mean))
+        sums, centred = dy.sum([0, *range(2, dy.ndim)]), self._centred(x, mean)
+        G = self.layout.sum_products(dy, centred)
+        self._kept = (mean, centred) if self.far else None
         if not self.far:
             G = G - sums.view(self.column) @ mean.view(self.column).mT
         return G, sums, (G * S).sum(-1).flatten()
@@ -103,7 +107,7 @@ class BlasPasses:
             offset = offset - B @ mean.view(self.column)
         dx = torch.empty_like(x)
         self.layout.affine(At, offset.flatten(), dy, out=dx)
-        self.layout.matrices(dx).baddbmm_(self.layout.operator(B), self.layout.matrices(self._centred(x, mean)))
+        self.layout.matrices(dx).baddbmm_(self.layout.operator(B), self.layout.matrices(self._centred_before(x, mean)))
         return dx
 
     def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
@@ -124,12 +128,79 @@ class BlasPasses:
     def _centred(self, x: Tensor, mean: Tensor) -> Tensor:
         return x - mean.view(1, -1, *[1] * (x.ndim - 2)) if self.far else x
 
+    def _centred_before(self, x: Tensor, mean: Tensor) -> Tensor:
+        """:meth:`_centred`, from the pass before if that had the same mean; it is not kept any longer."""
+        kept, self._kept = self._kept, None
+        return kept[1] if kept is not None and kept[0] is mean else self._centred(x, mean)
 
-#: One of the two, which have the same methods.
+
+class TritonPasses(BlasPasses):
+    """In Triton kernels, each pass by itself where it is right and faster than :class:`BlasPasses` on this device.
+
+    A map is read twice for the statistics, once to be whitened, and twice in all for the gradient, as is dy.
+    """
+
+    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        count = max(x.numel() // max(x.shape[1], 1), 1)
+        mean = x.sum([0, *range(2, x.ndim)]) / count
+
+        def in_torch() -> tuple[Tensor, Tensor]:
+            centred = self._centred(x, mean)
+            return self.layout.sum_products(centred, centred), centred.sum([0, *range(2, x.ndim)])
+
+        products, sums = gpu.map_moments(x, None, mean, self.column[1], in_torch)
+        rest = (sums / count).view(self.column)  # what rounding has left in the mean
+        return mean + rest.flatten(), products / count - rest @ rest.mT
+
+    def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
+        """The output, in the layout of ``x``."""
+        B = S if weight is None else weight.view(self.column) * S
+        offset = torch.zeros_like(mean) if bias is None else bias.to(mean.dtype)
+        return gpu.map_affine(
+            x, mean, B, offset, None, None, lambda: super(TritonPasses, self).whiten(x, S, weight, bias, mean)
+        )
+
+    def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(groups, d, d), (C,) and (C,)."""
+        dy = dy.contiguous(memory_format=memory_format(x))
+        G, sums = gpu.map_moments(
+            x, dy, mean, self.column[1], lambda: super(TritonPasses, self).sums(dy, x, S, mean)[:2]
+        )
+        return G, sums, (G * S).sum(-1).flatten()
+
+    def gradient(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        S: Tensor,
+        gM: Tensor,
+        weight: Tensor | None,
+        sums: Tensor,
+        mean: Tensor,
+        m: int,
+        shift: Tensor | None = None,
+    ) -> Tensor:
+        """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
+        dy = dy.contiguous(memory_format=memory_format(x))
+        At = (S if weight is None else weight.view(self.column) * S).mT
+        offset = -(At @ sums.view(self.column)).flatten() / m
+        offset = offset if shift is None else offset + shift
+        return gpu.map_affine(
+            x, mean, (gM + gM.mT) / m, offset, dy, At,
+            lambda: super(TritonPasses, self).gradient(dy, x, S, gM, weight, sums, mean, m, shift),
+        )  # fmt: skip
+
+
+#: One of them, which have the same methods.
 Passes = BlasPasses | KernelPasses
 
 
-def passes_over(x: Tensor, groups: int) -> Passes:
-    """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
+def passes_over(x: Tensor, groups: int, applied: bool = True) -> Passes:
+    """The fastest that can work on ``x``, which is dense; see :func:`.layout.dense`.
+
+    ``applied`` says that ``whiten`` comes after the statistics, which may then keep what it needs.
+    """
     found = kernel_passes(x.shape, x.dtype, channels_fast(x), groups) if kernels.usable(x) and x.numel() > 0 else None
-    return BlasPasses(x, groups) if found is None else found
+    if found is not None:
+        return found
+    return (TritonPasses if gpu.suits_map(x, groups) else BlasPasses)(x, groups, applied)

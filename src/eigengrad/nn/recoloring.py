@@ -74,7 +74,7 @@ class _Moments:
     mean: Tensor
     covariance: Tensor
 
-    def __init__(self, map_: Tensor, dtype: torch.dtype, groups: int, per_sample: bool) -> None:
+    def __init__(self, map_: Tensor, dtype: torch.dtype, groups: int, per_sample: bool, applied: bool) -> None:
         self.shape, self.dtype, self.channels_fast = map_.shape, map_.dtype, channels_fast(map_)
         samples, channels = map_.shape[:2]
         positions = math.prod(map_.shape[2:])
@@ -85,7 +85,7 @@ class _Moments:
         self.stride: tuple[int, ...] | None = None
         self.points = self.view(map_, dtype)
         self.stride = self.points.stride()
-        self.passes = passes_over(self.points, self.matrices)
+        self.passes = passes_over(self.points, self.matrices, applied)
 
     def take(self, covariance: Tensor | None = None) -> None:
         """Pass over the map; the covariance comes to a place that is given."""
@@ -162,7 +162,8 @@ class _Recolor(FusedFunction):
         root_eps: float | None,
     ) -> Tensor:
         dtype = torch.promote_types(widen(content).dtype, widen(style).dtype)
-        x, s = (_Moments(map_.detach(), dtype, groups, per_sample) for map_ in (content, style))
+        x = _Moments(content.detach(), dtype, groups, per_sample, applied=True)
+        s = _Moments(style.detach(), dtype, groups, per_sample, applied=False)
         wanted = any(ctx.needs_input_grad)
         folded = _folded(x, s, alpha, fold, root_eps, wanted)
         y = x.passes.whiten(x.points, folded.T.flatten(0, 1), None, folded.t.flatten(), x.centre)

@@ -214,24 +214,29 @@ class WhiteningNorm(nn.Module):
         group = self._group() if synchronised else None
         parameters = self.weight, self.bias, self.num_groups
         result = group_whiten(x, *parameters, self.whitening_matrices, group, self._root_eps(), self._iterated_eps())
-        if self.training and result.points > 0:
-            self._track(result.mean, result.covariance)
+        # A count over several processes is on the device, and is not looked at.
+        if self.training and (isinstance(result.points, Tensor) or result.points > 0):
+            self._track(result.mean, result.covariance, result.points)
         return result.output
 
-    def _track(self, mean: Tensor, covariance: Tensor) -> None:
+    def _track(self, mean: Tensor, covariance: Tensor, points: int | Tensor) -> None:
+        """Average the statistics of a batch in, unless it has no points."""
         running, moments, batches = self.running_mean, self.running_covariance, self.num_batches_tracked
         if running is None or moments is None or not self.track_running_stats:
             return
+        some = points > 0 if isinstance(points, Tensor) else None
         if batches is not None:
-            batches.add_(1)
-        share: Any = self.momentum
-        if share is None:
-            share = 0.0 if batches is None else 1.0 / batches
+            batches.add_(1 if some is None else some)
         statistics = [(running, mean), (moments, covariance)]
         if self.running_whitening is not None:  # beside the covariance, so that one run can be evaluated by either
             with torch.no_grad():
                 statistics.append((self.running_whitening, self.whitening_matrices(covariance)))
         for average, new in statistics:
+            share: Any = self.momentum
+            if share is None:
+                share = 0.0 if batches is None else batches.clamp(min=1).to(widen(average).dtype).reciprocal()
+            if some is not None:
+                share = share * some.to(widen(average).dtype)
             weight = share.to(average.dtype) if isinstance(share, Tensor) else share
             average.lerp_(new if new.dtype is average.dtype else new.to(average.dtype), weight)
 

@@ -8,7 +8,7 @@ import triton_launches as launch
 from eigengrad.kernels.vjp import function_vjp
 from eigengrad.matrix_functions.divided_differences import ScalarFunction
 from eigengrad.matrix_functions.inv_sqrt import InvSqrt
-from eigengrad.matrix_functions.spectral import _directional
+from eigengrad.matrix_functions.spectral import directional_of
 from eigengrad.matrix_functions.sqrt import Sqrt
 
 REAL = [torch.float32, torch.float64]
@@ -101,7 +101,7 @@ def test_matrix_roots_have_the_gradient_of_torch_operations_and_of_the_cpu_kerne
     A[2] *= 1e-18
     L, V = torch.linalg.eigh(A)
     found = launch.function_vjp(f.kernel, L, V, G.mT)
-    assert_equal_to_round_off(found, _directional((G + G.mT) * 0.5, L, V, f))
+    assert_equal_to_round_off(found, directional_of((G + G.mT) * 0.5, L, V, f))
     if eg.kernels.available():
         assert_equal_to_round_off(found, function_vjp(f.kernel, L, V, G.mT))
 

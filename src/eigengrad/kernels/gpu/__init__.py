@@ -8,6 +8,7 @@ This is the only door: tensors in, tensors out, or None where there is no kernel
     jacobi_program    eigendecomposition for n ≤ 64, a matrix a program
     vjp               backward passes of ``eigh`` and of matrix roots in one kernel
     rules             what stands for 1/(λ_j − λ_i)
+    feature_maps      the passes of whitening over a feature map
     arithmetic        what the eigensolvers share
 
 triton is imported with the first kernel, so that importing eigengrad stays quick.
@@ -25,14 +26,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._execution import can_read, forward_mode
+from ..._compat import as_trace_constant
+from ..._execution import ExecutionMode, can_read, execution_mode, forward_mode
+from ..._transforms import is_fixed
 from . import selection
 
-__all__ = ["disable_after", "eigh", "eigh_measured", "eigh_vjp", "function_vjp", "mode", "suits", "usable", "why_not"]
+__all__ = [
+    "LARGEST",
+    "devices",
+    "disable_after",
+    "eigh",
+    "eigh_by_copy",
+    "eigh_measured",
+    "eigh_unmeasured",
+    "eigh_vjp",
+    "function_vjp",
+    "is_operator",
+    "map_affine",
+    "map_moments",
+    "mode",
+    "suits",
+    "suits_map",
+    "usable",
+    "why_not",
+]
 
 _log = logging.getLogger("eigengrad")
 
 LARGEST = 64
+_WIDEST = 32  # channels of a group
 _REAL = frozenset({torch.float32, torch.float64})
 _MODES = ("measure", "triton", "off")
 _failure: str | None = None
@@ -60,7 +82,7 @@ def _missing() -> str | None:
     return None if importlib.util.find_spec("triton") else "triton is not installed (pip install 'eigengrad[gpu]')"
 
 
-@functools.cache
+@as_trace_constant
 def _interpreted() -> bool:
     """Whether kernels run in triton's interpreter, where they take CPU tensors."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -68,18 +90,50 @@ def _interpreted() -> bool:
 
 def suits(A: Tensor) -> bool:
     """Whether there is a kernel for A (..., n, n): real, 1 ≤ n ≤ 64, on a device of triton's, with numbers in it."""
-    return (
-        1 <= A.shape[-1] <= LARGEST
-        and A.dtype in _REAL
-        and (A.is_cuda or A.is_xpu or (A.is_cpu and _interpreted()))
-        and why_not() is None
-        and can_read(A)
-    )
+    return _in_range(A) and can_read(A) and why_not() is None
+
+
+def is_operator(operation: str, A: Tensor, asked: bool = False) -> bool:
+    """Whether the compiler is to see an operation's kernel as an operator: it was chosen before for such matrices.
+
+    See ``eigengrad.gpu_operators``. Transforms and forward mode in compiled functions take torch's operations.
+
+    Args:
+        operation: as it is called in :func:`.selection.choices`.
+        A: (..., n, n).
+        asked: whether the kernel was asked for by name, whatever has been measured.
+    """
+    if execution_mode() is not ExecutionMode.COMPILING or forward_mode() or not is_fixed(A.shape[-1]):
+        return False
+    return (asked or _off_the_cpu(A)) and _in_range(A) and _chosen(operation, A.device, A.dtype, A.shape[-1], asked)
+
+
+def _in_range(A: Tensor) -> bool:
+    """Whether A (..., n, n) has a type, a size and a device that the kernels know."""
+    return 1 <= A.shape[-1] <= LARGEST and A.dtype in _REAL and (_is_gpu(A) or (A.is_cpu and _interpreted()))
+
+
+def _is_gpu(A: Tensor) -> bool:
+    """Whether A is on a device that triton knows and that has events for timing: CUDA, ROCm (of that name) or XPU."""
+    return A.is_cuda or A.is_xpu
+
+
+def _off_the_cpu(A: Tensor) -> bool:
+    """Whether A is where kernels are used without being asked for: on the CPU they are interpreted, and slow."""
+    return not A.is_cpu
+
+
+@as_trace_constant
+def _chosen(operation: str, device: torch.device, dtype: torch.dtype, n: int, asked: bool) -> bool:
+    """Whether the kernel of an operation is used for some batch of n × n matrices: a constant to the compiler."""
+    if why_not() is not None:
+        return False
+    return asked or mode() == "triton" or selection.is_chosen("triton", operation, device, dtype, n)
 
 
 def usable(V: Tensor, *others: Tensor | None) -> bool:
     """Whether a backward pass at V (..., n, n), off the CPU, is for a kernel: no derivative of it is recorded."""
-    if V.is_cpu or torch.is_grad_enabled() or forward_mode() or not suits(V) or not can_read(*others):
+    if not _off_the_cpu(V) or torch.is_grad_enabled() or forward_mode() or not suits(V) or not can_read(*others):
         return False
     return all(X is None or (X.dtype == V.dtype and X.device == V.device) for X in others)
 
@@ -97,25 +151,90 @@ def eigh_measured(A: Tensor, other: Callable[[], tuple[Tensor, Tensor]]) -> tupl
     return _select("eigh", A, lambda: eigh(A), other, lambda found, own: selection.is_decomposition(A, found, own))
 
 
+def eigh_by_copy(
+    A: Tensor, other: Callable[[], tuple[Tensor, Tensor]], by_cpu: Callable[[], tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """``by_cpu``, in main memory, or ``other``, torch's, for A (..., n, n) with n > 64, which no kernel is for.
+
+    Whichever was right and faster on the first call of this kind, copies there and back included.
+    """
+    if mode() != "measure" or not _is_gpu(A) or not can_read(A):
+        return other()
+    right = lambda found, own: selection.is_decomposition(A, found, own)  # noqa: E731
+    found: tuple[Tensor, Tensor] = selection.run("eigh", A, {"torch": other, "cpu": by_cpu}, right)
+    return found
+
+
+def eigh_unmeasured(
+    A: Tensor, other: Callable[[], tuple[Tensor, Tensor]], asked: bool = False
+) -> tuple[Tensor, Tensor]:
+    """:func:`eigh` if it is ``asked`` for or was chosen before, ``other`` if not, or if the kernel fails."""
+    if asked:
+        found = eigh(A) if why_not() is None else None
+        return other() if found is None else found
+    return _select("eigh", A, lambda: eigh(A), other, None, measure=False)
+
+
 def eigh_vjp(
     rule: str, parameters: tuple[float, float], lifted: bool, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor,
-    other: Callable[[], Tensor],
+    other: Callable[[], Tensor], measure: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The gradient of A by a rule in one kernel, or ``other``, torch's; see :func:`.launch.eigh_vjp`."""
+    """The gradient of A by a rule in one kernel, or ``other``, torch's; see :func:`.launch.eigh_vjp`.
+
+    Without ``measure`` it is what was chosen before.
+    """
     return _select(
         f"eigh_vjp {rule}",
         V,
         lambda: _attempt("eigh_vjp", rule, parameters, lifted, L, V, gL, gV),
         other,
         selection.agree,
+        measure,
     )
 
 
-def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor, other: Callable[[], Tensor]) -> Tensor:
+def function_vjp(
+    function: str, L: Tensor, V: Tensor, G: Tensor, other: Callable[[], Tensor], measure: bool = True
+) -> Tensor:
     """The gradient of A through a matrix root in one kernel, or ``other``; see :func:`.launch.function_vjp`."""
-    return _select(
-        f"function_vjp {function}", V, lambda: _attempt("function_vjp", function, L, V, G), other, selection.agree
-    )
+    ours = lambda: _attempt("function_vjp", function, L, V, G)  # noqa: E731
+    return _select(f"function_vjp {function}", V, ours, other, selection.agree, measure)
+
+
+def suits_map(x: Tensor, groups: int) -> bool:
+    """Whether there are kernels for passes over maps like x (N, C, *spatial), dense, in so many groups of channels.
+
+    In groups of at most 32 channels: above, arithmetic takes longer than memory, and batched products do it best.
+    """
+    d = x.shape[1] // max(groups, 1)
+    known = x.dtype in _REAL and 1 <= d <= _WIDEST and x.numel() > 0 and (_is_gpu(x) or (x.is_cpu and _interpreted()))
+    return known and _off_the_cpu(x) and can_read(x) and why_not() is None
+
+
+def map_moments(
+    x: Tensor, y: Tensor | None, centre: Tensor, d: int, other: Callable[[], tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Products and sums over the points of maps that :func:`suits_map`, or ``other``; see :func:`.launch.moments`."""
+    name = "covariance" if y is None else "backward_sums"
+    found: tuple[Tensor, Tensor] = _select_for_map(name, x, d, lambda: _attempt("moments", x, y, centre, d), other)
+    return found
+
+
+def map_affine(
+    x: Tensor, centre: Tensor, B: Tensor, offset: Tensor, y: Tensor | None, A: Tensor | None,
+    other: Callable[[], Tensor],
+) -> Tensor:  # fmt: skip
+    """An affine function of the points of maps that :func:`suits_map`, or ``other``; see :func:`.launch.affine`."""
+    name, d = "apply" if y is None else "backward_apply", B.shape[-1]
+    found: Tensor = _select_for_map(name, x, d, lambda: _attempt("affine", x, centre, B, offset, y, A), other)
+    return found
+
+
+def _select_for_map(name: str, x: Tensor, d: int, ours: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    if mode() == "triton":
+        found = ours()
+        return other() if found is None else found
+    return selection.run_on_map(f"whitening {name}", x, d, {"triton": ours, "torch": other})
 
 
 def disable_after(reason: str) -> None:
@@ -140,8 +259,22 @@ def _attempt(name: str, *arguments: Any, take: int | None = None) -> Any:
     return result[:take] if take else result
 
 
-def _select(operation: str, A: Tensor, ours: Callable[[], Any], other: Callable[[], Any], right: Any) -> Any:
+def devices() -> list[torch.device]:
+    """The GPUs of this machine that kernels can be used on."""
+    found = []
+    for kind in ("cuda", "xpu"):
+        module = torch.get_device_module(kind)
+        if module.is_available():
+            found += [torch.device(kind, k) for k in range(module.device_count())]
+    return found
+
+
+def _select(
+    operation: str, A: Tensor, ours: Callable[[], Any], other: Callable[[], Any], right: Any, measure: bool = True
+) -> Any:
+    if why_not() is not None:
+        return other()
     if mode() == "triton":
         found = ours()
         return other() if found is None else found
-    return selection.run(operation, A, {"triton": ours, "torch": other}, right)
+    return selection.run(operation, A, {"triton": ours, "torch": other}, right, measure)

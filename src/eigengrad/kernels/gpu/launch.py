@@ -5,6 +5,7 @@ Importing it imports triton; with ``TRITON_INTERPRET=1`` set before, the kernels
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -12,14 +13,25 @@ import torch
 import triton
 from torch import Tensor
 
-from . import vjp
+from . import feature_maps, vjp
 from .jacobi_lanes import jacobi_lanes
 from .jacobi_program import jacobi_program
 
-__all__ = ["OPTIONS", "SolverLaunch", "VjpLaunch", "decompose", "eigh_vjp", "function_vjp"]
+__all__ = [
+    "OPTIONS",
+    "MapLaunch",
+    "SolverLaunch",
+    "VjpLaunch",
+    "affine",
+    "decompose",
+    "eigh_vjp",
+    "function_vjp",
+    "moments",
+]
 
-#: Compiler options. Multiplications and additions are fused, whatever a version's default.
-OPTIONS = {"enable_fp_fusion": True}
+#: Compiler options. Multiplications and additions are fused, whatever a version's default; loops are not pipelined,
+#: which would take more registers than there are.
+OPTIONS = {"enable_fp_fusion": True, "num_stages": 1}
 
 _LIFT = {torch.float32: 75, torch.float64: 800}  # see gradients.lift
 
@@ -51,6 +63,85 @@ class VjpLaunch(NamedTuple):
         """The launch for n × n matrices, 1 ≤ n ≤ 64."""
         N = max(4, triton.next_power_of_2(n))
         return cls(N, {4: 1, 8: 1, 16: 1, 32: 4, 64: 8}[N])
+
+
+class MapLaunch(NamedTuple):
+    """How a pass goes over a feature map."""
+
+    width: int  # channels of a program
+    block: int  # the same, padded
+    points: int  # of a tile
+    warps: int
+
+    @classmethod
+    def of(cls, channels: int, d: int, sums: bool) -> MapLaunch:
+        """The launch for maps of ``channels`` in groups of d ≤ 32: for sums over points, or for a map of them.
+
+        Of the tiles that compile without spills, those with the fewest instructions a point.
+        """
+        groups = channels // d
+        together = max(k for k in range(1, groups + 1) if groups % k == 0 and (k == 1 or k * d <= 16))
+        block = max(16, triton.next_power_of_2(together * d))
+        return cls(together * d, block, *_TILES[block, sums])
+
+
+_TILES = {(16, True): (128, 2), (32, True): (32, 4), (16, False): (128, 4), (32, False): (64, 4)}  # points, warps
+
+#: Programs among which the points of a map are divided for sums: some for each multiprocessor of a large GPU. It does
+#: not depend on the device, and nor do results.
+_PROGRAMS = 512
+
+
+def moments(x: Tensor, y: Tensor | None, centre: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    """Σ y (x − c)ᵀ (groups, d, d) and Σ y (C,) over the points of maps (N, C, *spatial), in groups of d ≤ 32 channels.
+
+    Args:
+        x, y: dense in the same layout; without y it is x − c.
+        centre: c, (C,).
+    """
+    channels, (samples, positions, strides) = x.shape[1], _as_samples(x)
+    how = MapLaunch.of(channels, d, sums=True)
+    blocks, tiles = channels // how.width, samples * triton.cdiv(positions, how.points)
+    parts = max(1, min(tiles, triton.cdiv(_PROGRAMS, blocks)))
+    products, sums = x.new_empty(parts, channels, d), x.new_empty(parts, channels)
+    with _current_device(x):
+        feature_maps.moments[(blocks, parts)](
+            x, x if y is None else y, centre, products, sums, samples, positions, channels, d, *strides, how.width,
+            y is None, how.block, how.points, num_warps=how.warps, **OPTIONS,
+        )  # fmt: skip
+    wide = products.sum(0, dtype=torch.float64), sums.sum(0, dtype=torch.float64)
+    return wide[0].to(x.dtype).view(channels // d, d, d), wide[1].to(x.dtype)
+
+
+def affine(
+    x: Tensor, centre: Tensor, B: Tensor, offset: Tensor, y: Tensor | None = None, A: Tensor | None = None
+) -> Tensor:
+    """B (x − c) + b, and A y if given, at each point: maps (N, C, *spatial) to one in the layout of x.
+
+    Args:
+        x, y: dense in the same layout.
+        centre, offset: c and b, (C,).
+        B, A: (groups, d, d), d ≤ 32.
+    """
+    d, channels, (samples, positions, strides) = B.shape[-1], x.shape[1], _as_samples(x)
+    how, out, B = MapLaunch.of(channels, d, sums=False), torch.empty_like(x), B.contiguous()
+    with _current_device(x):
+        feature_maps.affine[(triton.cdiv(positions, how.points), channels // how.width, samples)](
+            x, x if y is None else y, centre, B, B if A is None else A.contiguous(), offset, out, positions, channels,
+            d, *strides, how.width, y is not None, how.block, how.points, num_warps=how.warps, **OPTIONS,
+        )  # fmt: skip
+    return out
+
+
+def _as_samples(x: Tensor) -> tuple[int, int, tuple[int, int, int]]:
+    """How many samples and positions a dense map has, and the strides (sample, channel, position).
+
+    With its channels next to each other in memory it is one sample: points then follow each other at equal distances.
+    """
+    count = x.shape[0] * math.prod(x.shape[2:])
+    if x.stride(1) == 1 or count == x.shape[0]:
+        return 1, count, (0, x.stride(1), x.shape[1] if x.stride(1) == 1 else x.stride(0))
+    return x.shape[0], count // x.shape[0], (x.stride(0), x.stride(1), 1)
 
 
 def decompose(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:

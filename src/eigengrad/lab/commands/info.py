@@ -11,7 +11,8 @@ def info() -> None:
     """Show what this installation computes with: for a bug report, or to see whether the CPU kernels are used.
 
     Versions, the CPU and the width of its vectors, torch's threads and their OpenMP runtime, whether the CPU kernels
-    are on and if not why, and where compiled kernels are kept. `eigengrad.show_config()` returns the same text.
+    are on and if not why, where compiled kernels are kept, and for each GPU which kernels were chosen and the times
+    behind it. `eigengrad.show_config()` returns the same text.
 
     **Examples**
 
