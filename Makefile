@@ -7,7 +7,7 @@ VERSIONS ?= /tmp/eigengrad-versions
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-plain test-slow test-gpu test-versions fuzz fuzz-files lint bench docs clean
+.PHONY: help demo test test-plain test-slow test-gpu test-versions fuzz fuzz-files lint bench docs docs-serve clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -62,9 +62,12 @@ lint: $(READY)  ## ruff and mypy --strict
 bench: $(READY)  ## benchmarks against torch.linalg, written to benchmarks/results/
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 
-docs: $(READY)  ## the documentation, built into site/
-	@$(PIP) --editable '.[docs]'
-	@$(BIN)/mkdocs build --strict
+docs: $(READY)  ## the documentation with its tutorials run, built into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "==> site/index.html"
+
+docs-serve: docs  ## the documentation at http://127.0.0.1:8000, built again when a page changes
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --quiet
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) site out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

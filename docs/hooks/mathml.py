@@ -27,6 +27,6 @@ def on_page_content(content: str, **_: Any) -> str:
     def rendered(match: re.Match[str]) -> str:
         block = match[1] == "div"
         mathml: str = convert(html.unescape(match[2]).strip(), display="block" if block else "inline")
-        return f"<div>{mathml}</div>" if block else mathml
+        return f'<div class="formula">{mathml}</div>' if block else mathml
 
     return _FORMULA.sub(rendered, content)
