@@ -1,35 +1,120 @@
-"""What the documents show is run: every block of Python in the README and in docs/, each by itself."""
+"""What the documents show is run: blocks of README and docs/ each by itself, tutorials from top to bottom.
 
+A comment before a block says what it needs: ``<!-- needs: lightning -->`` a package, without which it is skipped,
+``<!-- slow -->`` time, ``<!-- torchrun -->`` a process group.
+"""
+
+import json
 import re
+import socket
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 
+import public_names
+import run_blocks
+import tutorials
+from eigengrad import kernels
+
 ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [
-    pytest.param(block, id=f"{page.relative_to(ROOT)}:{number}")
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL), 1)
+    pytest.param(need, block, id=f"{page.relative_to(ROOT)}:{number}", marks=[pytest.mark.slow] * (need == "slow"))
+    for page in PAGES
+    for number, (need, block) in enumerate(BLOCK.findall(page.read_text()), 1)
 ]
+TUTORIALS = [page for page in sorted((ROOT / "docs/tutorials").glob("*.md")) if page.stem != "index"]
+LONG = {"own_experiment", "style_transfer", "whitening"}  # `make docs` runs all of them, too
 
 
 def test_the_documents_have_code():
-    assert len(BLOCKS) >= 6
+    assert len(BLOCKS) >= 30
+    assert len(TUTORIALS) == 9
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_of_code_runs_as_it_stands(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("need", "block"), BLOCKS)
+def test_a_block_of_code_runs_as_it_stands(need, block, tmp_path, monkeypatch):
+    for package in need.removeprefix("needs: ").split(", ") if need.startswith("needs: ") else ():
+        pytest.importorskip(package)
+    if need == "torchrun":
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        settings = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in settings.items():
+            monkeypatch.setenv(name, str(value))
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)  # for what a block may write
-    exec(compile(block, "block", "exec"), {})
+    program = tmp_path / "block.py"
+    program.write_text(block)  # a file, because some tools want to read the source of what they are given
+    exec(compile(block, str(program), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.slow
+def test_the_distributed_recipe_runs_in_two_processes(tmp_path):
+    (block,) = [block for need, block in BLOCK.findall((ROOT / "docs/recipes.md").read_text()) if need == "torchrun"]
+    program = tmp_path / "train.py"
+    program.write_text(block)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "done with 2 process(es)" in done.stdout
+    assert "statistics of one process" not in done.stderr
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").glob("*.md")))]
+    "page", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in TUTORIALS]
+)
+def test_a_tutorial_runs_and_what_it_shows_is_on_its_page(page, tmp_path, monkeypatch):
+    text, threads = page.read_text(), torch.get_num_threads()
+    monkeypatch.chdir(tmp_path)
+    try:
+        with kernels.disable(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = run_blocks.run(tutorials.blocks_of(text), tmp_path, page.stem)
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(torch.float32)
+    assert len(results) == len(tutorials.blocks_of(text)) > 2
+    shown = tutorials.with_results(text, results)
+    for result in results:
+        assert result["printed"].rstrip() in shown
+        for figure in result["figures"]:
+            assert (tmp_path / figure["file"]).stat().st_size > 5000
+            assert len(figure["alt"]) > 10
+            assert f"![{figure['alt']}]({figure['file']})" in shown
+
+
+def test_a_tutorial_that_fails_ends_the_build_and_names_the_block(tmp_path):
+    with pytest.raises(tutorials.PluginError, match=r"broken\.md does not run(.|\n)*broken, block 2(.|\n)*NameError"):
+        tutorials.execute("broken", "```python\nx = 1\n```\n\n```python\nprint(y)\n```\n", tmp_path)
+
+
+def test_results_of_a_tutorial_are_kept_until_its_code_changes(tmp_path):
+    folder = tmp_path / f"kept-{tutorials.digest(['print(1)' + chr(10)])}"
+    folder.mkdir()
+    (folder / "results.json").write_text(json.dumps([{"printed": "kept", "figures": []}]))
+    assert tutorials.execute("kept", "words\n\n```python\nprint(1)\n```\n", tmp_path)[1][0]["printed"] == "kept"
+    assert tutorials.digest(["print(1)\n"]) != tutorials.digest(["print(2)\n"])
+
+
+@pytest.mark.parametrize(
+    "page", [str(p.relative_to(ROOT)) for p in (*PAGES, *sorted((ROOT / "docs/tutorials").glob("*.md")))]
 )
 def test_links_between_documents_lead_somewhere(page):
-    text = (ROOT / page).read_text()
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    pages = {"index", *(name for family in public_names.families() for name in family.names)}
     for target in re.findall(r"\]\(([^)#\s]+)", text):
-        if "://" not in target:
-            assert ((ROOT / page).parent / target).exists(), target
+        if "://" in target:
+            continue
+        path = (ROOT / page).parent / target
+        if path.parent.name == "reference":  # made when the site is built
+            assert target.endswith(".md")
+            assert path.stem in pages, target
+        else:
+            assert path.exists(), target
