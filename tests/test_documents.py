@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -118,3 +119,30 @@ def test_links_between_documents_lead_somewhere(page):
             assert path.stem in pages, target
         else:
             assert path.exists(), target
+
+
+def test_the_readme_states_the_versions_that_the_package_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (torch_version,) = [d.removeprefix("torch>=") for d in project["dependencies"] if d.startswith("torch>=")]
+    python_version = project["requires-python"].removeprefix(">=")
+    assert f"Python ≥ {python_version}, torch ≥ {torch_version};" in (ROOT / "README.md").read_text()
+
+
+def test_figures_of_speed_in_the_readme_are_those_of_the_benchmarks():
+    """Each row names sizes and factors; they are read from the committed results, not from memory."""
+    rows = [row for row in (ROOT / "README.md").read_text().splitlines() if row.startswith("|") and " of n = " in row]
+    assert len(rows) == 3
+    results = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "benchmarks/results/eigh.md").read_text().splitlines()
+        if line.startswith("| float32")
+    ]
+    for row in rows:
+        kind = "forward + backward" if "gradient" in row else "forward"
+        sizes = re.findall(r"(\d+) (?:matrices )?of n = (\d+(?:, \d+\b(?! of))*)", row.split("|")[1])
+        pairs = [(batch, n) for batch, numbers in sizes for n in numbers.split(", ")]
+        factors = [float(x) for x in re.findall(r"[\d.]+", row.split("|")[3])]
+        assert len(pairs) == len(factors) == 3, row
+        for (count, n), factor in zip(pairs, factors, strict=True):
+            (found,) = [float(r[8]) for r in results if r[1:4] == [kind, count, n]]
+            assert found == pytest.approx(factor, rel=0.03), row
