@@ -33,9 +33,9 @@ FORMULAS = {
     "matrix_function": _SPECTRAL
     + r"F_{ij} = \frac{f(\lambda_i) - f(\lambda_j)}{\lambda_i - \lambda_j}, \quad F_{ii} = f'(\lambda_i)",
     "logdet": r"\log\det A = \sum_i \log \lambda_i, \qquad g_A = g\, A^{-1}",
-    "kabsch": r"R, t, s = \underset{R,\,t,\,s}{\operatorname{arg\,min}} \sum_i w_i\, \| s R\, p_i + t - q_i \|^2,"
+    "kabsch": r"R, t, s = \underset{R,\,t,\,s}{\operatorname{arg}\min} \sum_i w_i\, \| s R\, p_i + t - q_i \|^2,"
     r" \qquad \det R = 1",
-    "procrustes": r"Q = \underset{Q^H Q = I}{\operatorname{arg\,min}}\; \| A Q - B \|_F",
+    "procrustes": r"Q = \underset{Q^H Q = I}{\operatorname{arg}\min}\; \| A Q - B \|_F",
     "polar": r"A = U H, \qquad U^H dU \;\text{ has }\; \frac{1}{\sigma_i + \sigma_j} \;\text{ in place of }\;"
     r" \frac{1}{\sigma_j - \sigma_i}",
     "spectral_projector": _SPECTRAL

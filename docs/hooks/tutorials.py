@@ -83,7 +83,7 @@ def with_results(markdown: str, results: list[dict[str, Any]], address: Callable
         if result["printed"].strip():
             text += f"\n```text {{ .output }}\n{result['printed'].rstrip()}\n```\n"
         for figure in result["figures"]:
-            text += f"\n![{figure['alt']}]({address(figure['file'])}){{ .figure loading=lazy }}\n"
+            text += f"\n![{figure['alt']}]({address(figure['file'])}){{ .figure }}\n"
         return text
 
     return _BLOCK.sub(extended, markdown)
