@@ -66,7 +66,8 @@ docs: $(READY)  ## the documentation with its tutorials run, built into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "==> site/index.html"
 
-docs-serve: docs  ## the documentation at http://127.0.0.1:8000, built again when a page changes
+docs-serve: $(READY)  ## the documentation at http://127.0.0.1:8000, built again when a page changes
+	@echo "==> http://127.0.0.1:8000 (Ctrl-C ends it)"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --quiet
 
 clean:  ## remove the environment and everything generated

@@ -108,8 +108,8 @@ def _block(call: str) -> str:
 
 
 def _argument(parameter: inspect.Parameter) -> str:
-    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    text = f"{stars}{parameter.name}"
+    kinds: dict[Any, str] = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+    text = kinds.get(parameter.kind, "") + parameter.name
     if parameter.annotation is not parameter.empty:
         text += f": {parameter.annotation}"
     if parameter.default is not parameter.empty:

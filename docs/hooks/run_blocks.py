@@ -19,7 +19,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-_STYLE = {
+_STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.figsize": (6.4, 3.4),
