@@ -145,15 +145,22 @@ def _methods(thing: type) -> str:
     return text
 
 
+def _summary(name: str) -> str:
+    """The first paragraph of a docstring on one line, or what a value is."""
+    thing = lookup(name)
+    if (getattr(thing, "__module__", "") or "").startswith("eigengrad"):
+        first = (inspect.getdoc(thing) or "").split("\n\n")[0]
+        return to_markdown(first, lambda _: None).strip().replace("\n", " ")
+    if inspect.isbuiltin(thing):
+        return "Torch's own function."
+    return "A dictionary of generators, by name." if isinstance(thing, dict) else "The type of such a generator."
+
+
 def _index() -> str:
     text = "# Reference\n\nEvery public name has a page: signature, shapes, formula, an example, and what is near it.\n"
     for family in families():
         text += f"\n## {family.title}\n\n[How it works](../{family.guide})\n\n"
-        for name in family.names:
-            summary = (inspect.getdoc(lookup(name)) or "").split("\n\n")[0] if callable(lookup(name)) else ""
-            own = (getattr(lookup(name), "__module__", "") or "").startswith("eigengrad")
-            first = to_markdown(summary, lambda _: None).strip().replace("\n", " ") if own else ""
-            text += f"[`{name}`]({name}.md)\n:   {first or 'See its page.'}\n\n"
+        text += "\n\n".join(f"[`{name}`]({name}.md)\n:   {_summary(name)}" for name in family.names) + "\n"
     return text
 
 
