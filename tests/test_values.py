@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from eigengrad import GradientWarning, matrix_power
 from eigengrad.values import eigvalsh, svdvals
 from functions_matrix import gradient, matrix, randn, relative_error
 from singular_values import SHAPES, with_singular_values
@@ -57,3 +58,21 @@ def test_second_derivatives_at_ties_are_finite_where_those_of_torch_are_not(call
 def test_a_driver_is_passed_on(call):
     with pytest.raises(ValueError, match=r"driver.*'lapak'"):
         call(torch.eye(2), driver="lapak")
+
+
+@pytest.mark.parametrize("values", [eigvalsh, svdvals])
+def test_what_second_derivatives_lack_at_a_tie_is_warned_of_and_the_trace_of_a_function_has_it(values):
+    """Σ λ³ at λ = 1, 1, 2: between the vectors of the pair, 6λ cannot be told from gradients by λ."""
+    A, D = matrix((1.0, 1.0, 2.0), F64), matrix((-1.0, 0.5, 3.0), F64, seed=1)
+
+    def product(loss):
+        X = A.detach().clone().requires_grad_()
+        (g,) = torch.autograd.grad(loss(X), X, create_graph=True)
+        return torch.autograd.grad((g * D).sum(), X)[0]
+
+    expected = 3 * (A @ D + D @ A)
+    with pytest.warns(GradientWarning, match="equal values and their vectors"):
+        found = product(lambda A: (values(A) ** 3).sum())
+    assert relative_error(found, expected) > 1e-2
+    found = product(lambda A: matrix_power(A, 3).diagonal().sum())
+    assert relative_error(found, expected) < 1e-12

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor
 
 from ._compat import is_legacy_batchedtensor
-
-_COMPUTED = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
-_WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
-#: The real types that are computed, some in a wider one.
-REAL = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
-_NO_CONTEXT: AbstractContextManager[None] = nullcontext()
+from .precision import COMPUTED, WIDENED
 
 
 def check_matrix(function: str, A: Tensor, *, square: bool, argument: str = "A") -> None:
@@ -27,39 +20,16 @@ def check_matrix(function: str, A: Tensor, *, square: bool, argument: str = "A")
         raise ValueError(f"{function}: {argument} must be square, of shape (..., n, n); got {tuple(shape)}")
     if A.layout is not torch.strided:
         raise TypeError(f"{function}: {argument} must be dense; got {A.layout}. Convert it with .to_dense().")
-    if A.dtype not in _COMPUTED and A.dtype not in _WIDENED:
+    if A.dtype not in COMPUTED and A.dtype not in WIDENED:
         raise TypeError(
             f"{function}: {argument} must be of a floating-point or complex type; got {A.dtype}. "
             "Convert it, for example with .float()."
         )
 
 
-def widen(A: Tensor) -> Tensor:
-    """Half precision is computed in float32; everything else as it comes."""
-    return A if A.dtype in _COMPUTED else A.to(_WIDENED[A.dtype])
-
-
 def add_to_diagonal(A: Tensor, eps: float) -> Tensor:
     """A + eps·I, (..., n, n)."""
     return A + eps * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-
-
-def real_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type of the eigenvalues of a matrix of this type."""
-    return dtype.to_real() if dtype.is_complex else dtype
-
-
-def autocasting(A: Tensor) -> bool:
-    """Whether autocast is on for the device of ``A``."""
-    if A.device.type == "cpu":
-        return torch.is_autocast_enabled("cpu")
-    device = A.device.type
-    return device != "meta" and torch.is_autocast_enabled(device)
-
-
-def full_precision(A: Tensor) -> AbstractContextManager[None]:
-    """Context in which autocast is off for the device of ``A``, free of charge where it is off already."""
-    return torch.autocast(A.device.type, enabled=False) if autocasting(A) else _NO_CONTEXT
 
 
 def detached(A: Tensor) -> Tensor:

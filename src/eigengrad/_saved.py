@@ -11,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._compat import saved_tensors_hooks_active
+from ._compat import forward_mode, saved_tensors_hooks_active
 
 __all__ = ["save", "saved"]
 
 
 def save(ctx: Any, *tensors: Tensor | None) -> None:
-    """``ctx.save_for_backward``, remembering types and shapes where hooks are at work."""
+    """Keep tensors for ``backward`` and ``jvp``, remembering types and shapes where hooks are at work."""
     ctx.save_for_backward(*tensors)
+    if forward_mode():
+        ctx.save_for_forward(*tensors)
     ctx.kinds = None
     if not torch.compiler.is_compiling() and saved_tensors_hooks_active():
         ctx.kinds = [None if x is None else (x.dtype, x.shape) for x in tensors]

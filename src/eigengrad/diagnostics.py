@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._inputs import check_matrix, full_precision, widen
+from ._inputs import check_matrix
 from .arguments import require_positive
 from .eigh import eigh
 from .gradients import RULES, GradientRule, PairRule, Taylor, resolve
 from .gradients.observation import exact_and_removed, observers
 from .gradients.spectrum import pair_gaps, spectrum_scale
+from .precision import full_precision, widen
 
 __all__ = ["GradientMonitor", "SpectrumReport", "spectrum_report"]
 

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from . import solvers
 from ._compat import direct_apply
 from ._execution import can_read, forward_mode, functorch_active, is_constant, is_fast_path
-from ._inputs import autocasting, check_matrix, full_precision, real_dtype, widen
+from ._inputs import check_matrix
 from ._return_types import EighResult, eigh_result
 from ._transforms import Batched, Differentiable
 from .arguments import require_count
@@ -21,6 +22,7 @@ from .gradients import GradientRule, PairRule, resolve
 from .gradients.partial import Partial
 from .gradients.removed import CallSite, attributed, call_site
 from .gradients.resolvent import Complement, Operator, kept_pairs
+from .precision import autocasting, full_precision, real_dtype, widen
 
 __all__ = ["eigh"]
 
@@ -91,7 +93,7 @@ def eigh(
     if autocasting(A):
         with full_precision(A):
             return eigh(A, UPLO, B=B, k=k, gradient=gradient, driver=driver, check_finite=check_finite)
-    triangle, rule, driver = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver)
+    triangle, rule, solver = _TRIANGLES[UPLO], resolve(gradient), solvers.resolve(driver)
     M, factor = widen(A), None
     if B is not None:
         check_pair(A, B)
@@ -100,12 +102,12 @@ def eigh(
     if k is not None:
         require_count("eigh", k, A.shape[-1])
     if is_constant(M):
-        L, V = solvers.eigh(M, triangle, driver, check_finite)
+        L, V = solvers.eigh(M, triangle, solver, check_finite)
     elif k is not None and isinstance(rule, PairRule):
-        L, V = decompose("eigh", M, driver, check_finite, triangle)
-        L, V = kept_pairs(M, L, V, _Hermitian(Partial(rule, k)), call_site())
+        pairs = decompose("eigh", M, driver, check_finite, triangle)
+        L, V = kept_pairs(M, pairs, _Hermitian(Partial(rule, k)), call_site())
     else:
-        L, V = _eigh_op(M, triangle, rule, driver, check_finite, call_site())
+        L, V = _eigh_op(M, triangle, rule, solver, check_finite, call_site())
     if k is not None and L.shape[-1] > abs(k):
         first = A.shape[-1] - k if k > 0 else 0
         L, V = L.narrow(-1, first, abs(k)), V.narrow(-1, first, abs(k))
@@ -160,10 +162,7 @@ class _Eigh(Batched):
         if autocasting(V):
             with full_precision(V):
                 return _Eigh.backward(ctx, gL, gV)
-        if gV is not None and V.dtype.is_complex:
-            refusal = check_phase_invariance("eigh", V.mH @ gV, L)
-            gV = gV if refusal is None else gV + refusal
-        return attributed("eigh", ctx.site, ctx.rule.pullback, L, V, gL, gV), None, None, None, None, None
+        return attributed("eigh", ctx.site, _pullback, ctx.rule, L, V, gL, gV), None, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
@@ -174,12 +173,41 @@ class _Eigh(Batched):
 _eigh_op = Differentiable(_Eigh)
 
 
+def _pullback(rule: GradientRule, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor | None) -> Tensor:
+    if gV is not None and V.dtype.is_complex:
+        refusal = check_phase_invariance("eigh", V.mH @ gV, L)
+        gV = gV if refusal is None else gV + refusal
+    return rule.pullback(L, V, gL, gV)
+
+
 @dataclass(frozen=True)
 class _Hermitian(Operator):
     """A itself."""
 
     weight: ClassVar[float] = 1.0
     function: ClassVar[str] = "eigh"
+
+    def kept(self, *results: Tensor) -> tuple[Tensor, ...]:
+        L, V = results
+        first, count = self.rule.padding(L.shape[-1])[0], abs(self.rule.k)
+        return L.narrow(-1, first, count).clone(), V.narrow(-1, first, count).clone()
+
+    def pairs(self, *results: Tensor) -> tuple[Tensor, Tensor]:
+        L, V = results
+        return L, V
+
+    def results(self, L: Tensor, V: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+        return L, V
+
+    def gradients(self, kept: tuple[Tensor, ...], *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        gL, gV = gradients
+        return gL, gV
+
+    def first_derivative(self, results: tuple[Tensor, ...], *gradients: Tensor | None) -> Tensor:
+        L, V = results
+        columns = self.rule.padding(L.shape[-1])
+        gL, gV = (None if g is None else pad(g, columns) for g in gradients)
+        return _pullback(self.rule, L, V, gL, gV)
 
     def image(self, dA: Tensor, X: Tensor) -> Tensor:
         return (dA + dA.mH) @ (X * 0.5)

@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from ._execution import is_constant
-from ._inputs import full_precision
 from ._saved import save, saved
 from ._transforms import Batched, Differentiable
+from .precision import full_precision
 
 __all__ = ["precise_matmul"]
 
@@ -35,7 +35,6 @@ class _Matmul(Batched):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         save(ctx, *inputs)
-        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:

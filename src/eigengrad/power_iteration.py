@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from . import solvers
-from ._inputs import check_matrix, full_precision, real_dtype, widen
+from ._inputs import check_matrix
 from ._return_types import EighResult, eigh_result
 from .arguments import require_integer
+from .precision import full_precision, real_dtype, widen
 
 __all__ = ["power_iteration"]
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from . import solvers
 from ._execution import functorch_active
-from ._inputs import check_matrix, full_precision, real_dtype, widen
+from ._inputs import check_matrix, detached
 from ._return_types import SvdResult, svd_result
 from ._saved import save, saved
 from ._transforms import Batched, Differentiable
 from .arguments import require_count
 from .eigh import check_phase_invariance
 from .gradients import GradientRule, PairRule, resolve
+from .gradients.equations import inverse, skew_solution
 from .gradients.lift import lift, lower
 from .gradients.observation import account, observe_pairs
 from .gradients.partial import Partial
 from .gradients.removed import CallSite, attributed, call_site
 from .gradients.resolvent import Complement, Operator, kept_pairs
-from .gradients.rule import skew_part
+from .gradients.rule import significant, skew_part
 from .gradients.spectrum import reciprocal_where
+from .precision import full_precision, real_dtype, widen
 
 __all__ = ["svd"]
 
@@ -61,8 +65,9 @@ def svd(
         full_matrices: complete U to (..., m, m) and Vh to (..., n, n). Not used where k is given.
         k: only the k largest singular values and their vectors, or the −k smallest if negative. A loss of the
             subspaces of these vectors then has its exact derivatives, of every order, at ties on either side of the
-            cut: between kept and dropped no rule is used. (Where singular values that are kept are zero, only the
-            first is exact.)
+            cut: between kept and dropped no rule is used. Where singular values that are kept are zero, so have losses
+            of U Uᴴ and of V Vᴴ, each of which must be that of a square matrix's vectors or of the shorter side; a loss
+            of U Vᴴ, or of the longer side, has no derivative there and gets a bounded one.
         gradient: a rule or its name, as in :func:`eigengrad.eigh`, except power iteration, which is defined for
             eigenvectors only.
         driver: who computes the decomposition; ``None`` chooses.
@@ -93,7 +98,8 @@ def svd(
         if k is None:
             U, S, Vh = _svd_op(M, full_matrices, rule, driver, check_finite, call_site())
         else:
-            U, S, Vh = _kept(M, decompose("svd", M, driver, check_finite), Partial(rule, k), call_site())
+            triples = decompose("svd", M, driver, check_finite)
+            U, S, Vh = kept_pairs(M, triples, _JordanWielandt(Partial(rule, k)), call_site())
         if U.dtype != A.dtype:
             U, S, Vh = U.to(A.dtype), S.to(real_dtype(A.dtype)), Vh.to(A.dtype)
     return svd_result(U, S, Vh)
@@ -125,7 +131,6 @@ class _Svd(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.rule, ctx.site = inputs[2], inputs[5]
         save(ctx, *output)
-        ctx.save_for_forward(*output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -145,17 +150,6 @@ class _Svd(Batched):
 _svd_op = Differentiable(_Svd)
 
 
-def _kept(
-    A: Tensor, triples: tuple[Tensor, Tensor, Tensor], rule: Partial, site: CallSite | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The triples that are kept, as functions of A, from all of them as constants."""
-    U, S, Vh = triples
-    vectors = torch.cat([U, Vh.mH], -2).flip(-1)
-    S, vectors = kept_pairs(A, S.flip(-1), vectors, _JordanWielandt(rule), site)
-    U, V = _split(vectors.flip(-1), A.shape)
-    return U, S.flip(-1), V.mH
-
-
 def _split(X: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
     """The parts of X (..., m + n, p) that belong to U and to V, for A of this shape (..., m, n)."""
     m, n = shape[-2:]
@@ -169,6 +163,40 @@ class _JordanWielandt(Operator):
     weight: ClassVar[float] = 0.5
     function: ClassVar[str] = "svd"
 
+    def kept(self, *results: Tensor) -> tuple[Tensor, ...]:
+        U, S, Vh = results
+        first, count = self.rule.padding(S.shape[-1])[1], abs(self.rule.k)  # singular values descend
+        parts = U.narrow(-1, first, count), S.narrow(-1, first, count), Vh.narrow(-2, first, count)
+        return tuple(part.clone() for part in parts)
+
+    def pairs(self, *results: Tensor) -> tuple[Tensor, Tensor]:
+        U, S, Vh = results
+        return S.flip(-1), torch.cat([U, Vh.mH], -2).flip(-1)
+
+    def results(self, L: Tensor, V: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+        left, right = _split(V.flip(-1), shape)
+        return left, L.flip(-1), right.mH
+
+    def gradients(self, kept: tuple[Tensor, ...], *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        gU, gS, gVh = gradients
+        values, vectors = self.pairs(
+            *(torch.zeros_like(x) if g is None else g for x, g in zip(kept, gradients, strict=True))
+        )
+        return None if gS is None else values, None if gU is None and gVh is None else vectors
+
+    def first_derivative(self, results: tuple[Tensor, ...], *gradients: Tensor | None) -> Tensor:
+        (U, S, Vh), (gU, gS, gVh) = results, gradients
+        after, before = self.rule.padding(S.shape[-1])
+        return _pullback(
+            self.rule,
+            U,
+            S,
+            Vh,
+            None if gU is None else pad(gU, (before, after)),
+            None if gS is None else pad(gS, (before, after)),
+            None if gVh is None else pad(gVh, (0, 0, before, after)),
+        )
+
     def image(self, dA: Tensor, X: Tensor) -> Tensor:
         left, right = _split(X, dA.shape)
         return torch.cat([dA @ right, dA.mH @ left], -2)
@@ -181,21 +209,43 @@ class _JordanWielandt(Operator):
         m, n = shape[-2:]
         part = self.rule.kept(L.shape[-1])
         left, right = _split(V, shape)
-        sums, inverse = _reciprocals(L.flip(-1), m, n)
-        opposite = sums.flip(-2, -1)[..., part]
+        sums, singles = _reciprocals(L, L[..., -1:], m, n)
+        opposite = sums[..., part]
         basis = torch.cat([V, torch.cat([left, -right], -2)], -1)
         reciprocals = torch.cat([self.rule.across(R), opposite], -2)
-        return Complement(basis, reciprocals, None if m == n else inverse.flip(-1)[..., part])
+        return Complement(basis, reciprocals, None if m == n else singles[..., part])
+
+    def follows_dropped(self) -> bool:
+        return self.rule.k < 0
+
+    def crossed(self, P: Tensor, Q: Tensor, X: Tensor, shape: torch.Size) -> Tensor:
+        parts = zip(_split(P, shape), _split(Q, shape), _split(X, shape), strict=True)
+        return torch.cat([-(p @ (q.mH @ x)) for p, q, x in parts], -2)
+
+    def beside(self, L: Tensor, B: Tensor, V1: Tensor, V2: Tensor, G: Tensor, shape: torch.Size) -> Tensor:
+        m, n = shape[-2:]
+        part, sizes = self.rule.kept(L.shape[-1]), detached(G).abs().amax(-2)
+        sums, singles = (x[..., part] for x in _reciprocals(L, L[..., -1:], m, n))
+        unit = torch.eye(B.shape[-1], dtype=B.dtype, device=B.device).expand(B.shape)
+        left, right = _split(V1, shape)
+        opposite = torch.cat([left, -right], -2)
+        numerators = skew_part(opposite.mH @ G, sizes * math.sqrt(V1.shape[-2] / B.shape[-1]))
+        X = opposite @ (0.5 * self.weight * skew_solution(B, numerators, unit, sums[..., part, :]))
+        if m == n:
+            return X
+        rest = _split(G + self.crossed(V1, V1, G, shape) + self.crossed(V2, V2, G, shape), shape)
+        left, right = rest[0] if m > n else torch.zeros_like(left), rest[1] if m < n else torch.zeros_like(right)
+        return X + torch.cat([left, right], -2) @ inverse(B, unit, singles)
 
     def check_phase(self, X: Tensor, L: Tensor) -> Tensor | None:
         values = torch.cat([L.flip(-1), torch.zeros_like(L[..., :1])], -1)
         return check_phase_invariance(self.function, X.flip(-2, -1), values)
 
 
-def _reciprocals(S: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
+def _reciprocals(S: Tensor, largest: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
     """1/(σ_i + σ_j), (..., k, k), and 1/σ_i, (..., k), with zeros where they would be those of round-off alone."""
     limits = torch.finfo(S.dtype)
-    floor = (S.detach()[..., :1] * (max(m, n) * limits.eps)).clamp(min=limits.tiny)
+    floor = (largest.detach() * (max(m, n) * limits.eps)).clamp(min=limits.tiny)
     nonzero = floor < S
     some = nonzero.unsqueeze(-1) | nonzero.unsqueeze(-2)
     sums = S.unsqueeze(-1) + S.unsqueeze(-2)
@@ -236,30 +286,36 @@ def _pullback(
     if U.dtype.is_complex:
         refusal = check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
         core = core if refusal is None else core + refusal
-    common = skew_part(XU + XV, gU1.abs().amax(-2) + gV1.abs().amax(-2))
-    opposite = (XU - XV) - (XU - XV).mH
+    sizes = gU1.abs().amax(-2) + gV1.abs().amax(-2)
+    common, opposite = skew_part(torch.stack([XU + XV, XU - XV]), sizes).unbind(0)
     factor, S, R = _lifted(S, rule)
     if factor is not None:
         core = core / factor.unsqueeze(-1)
-    sums, inverse = _reciprocals(S, U.shape[-2], Vh.shape[-1])
+    sums, singles = _reciprocals(S, S[..., :1], U.shape[-2], Vh.shape[-1])
     if k > 1:
         slopes = None if gS is None else gS.flip(-1)
         account(rule, S.flip(-1), (XU + XV).flip(-2, -1), slopes, common.flip(-2, -1), R)
-    gA = U1 @ (core + common * _antisymmetric(R) + opposite * (0.5 * sums)) @ V1.mH
+    gA = U1 @ (core + common * _antisymmetric(R) + opposite * sums) @ V1.mH
     if U.shape[-2] > k:
-        gA = gA + (_outside(U, gU, XU, k) * inverse.unsqueeze(-2)) @ V1.mH
+        gA = gA + (_outside(U, gU, XU, sizes) * singles.unsqueeze(-2)) @ V1.mH
     if Vh.shape[-1] > k:
-        gA = gA + U1 @ (_outside(Vh.mH, gV, XV, k) * inverse.unsqueeze(-2)).mH
+        gA = gA + U1 @ (_outside(Vh.mH, gV, XV, sizes) * singles.unsqueeze(-2)).mH
     return gA if factor is None else lower(gA, factor)
 
 
-def _outside(Q: Tensor, gQ: Tensor, X: Tensor, k: int) -> Tensor:
+def _outside(Q: Tensor, gQ: Tensor, X: Tensor, sizes: Tensor) -> Tensor:
     """The part of gQ that moves the k leading columns of Q out of their span, (..., m, k).
 
     If Q has more columns, they turn against the leading ones, so their gradient belongs here as well.
+
+    Args:
+        Q, gQ: (..., m, k or more).
+        X: Qᴴ gQ of the leading columns, (..., k, k).
+        sizes: of the leading columns of gQ, (..., k): the largest absolute value in each.
     """
+    k = X.shape[-1]
     leading, more = Q.narrow(-1, 0, k), Q.shape[-1] - k
-    outside = gQ.narrow(-1, 0, k) - leading @ X
+    outside = significant(gQ.narrow(-1, 0, k) - leading @ X, sizes.unsqueeze(-2))
     return outside - Q.narrow(-1, k, more) @ (leading.mH @ gQ.narrow(-1, k, more)).mH if more else outside
 
 
@@ -277,10 +333,10 @@ def _pushforward(rule: PairRule, U: Tensor, S: Tensor, Vh: Tensor, dA: Tensor) -
     if factor is not None:
         dS = dS / factor
     observe_pairs(S.flip(-1), ((P + P.mH) * 0.5).flip(-2, -1), R)
-    sums, inverse = _reciprocals(S, U.shape[-2], Vh.shape[-1])
+    sums, singles = _reciprocals(S, S[..., :1], U.shape[-2], Vh.shape[-1])
     common, opposite = (P + P.mH) * (0.5 * _antisymmetric(R)), (P - P.mH) * (0.5 * sums)
-    dU = _turn(U, U1 @ (common + opposite), (dA @ V1 - U1 @ P) * inverse.unsqueeze(-2), k)
-    dV = _turn(V, V1 @ (common - opposite), (dA.mH @ U1 - V1 @ P.mH) * inverse.unsqueeze(-2), k)
+    dU = _turn(U, U1 @ (common + opposite), (dA @ V1 - U1 @ P) * singles.unsqueeze(-2), k)
+    dV = _turn(V, V1 @ (common - opposite), (dA.mH @ U1 - V1 @ P.mH) * singles.unsqueeze(-2), k)
     return dU, dS, dV.mH
 
 

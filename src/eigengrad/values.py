@@ -11,10 +11,12 @@ __all__ = ["eigvalsh", "svdvals"]
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, driver: str | None = None, check_finite: bool | None = None) -> Tensor:
-    """Eigenvalues of a Hermitian matrix: :func:`torch.linalg.eigvalsh`, twice differentiable at ties.
+    """Eigenvalues of a Hermitian matrix: :func:`torch.linalg.eigvalsh`, with finite second derivatives at ties.
 
     The gradient gA = V diag(g) Vᴴ is that of torch, and knows no gaps. Its own derivative does, through V, and takes
-    the default rule of :func:`eigengrad.eigh`, so that it stays finite where torch's is NaN.
+    the default rule of :func:`eigengrad.eigh`, so that it stays finite where torch's is NaN. Between the vectors of
+    equal eigenvalues it is not known, and left out with a warning; Σ f(λ_i) has all of it as the trace of
+    :func:`eigengrad.matrix_function`.
 
     Args:
         A: Hermitian, (..., n, n). Only one triangle is read.
@@ -32,10 +34,12 @@ def eigvalsh(A: Tensor, UPLO: str = "L", *, driver: str | None = None, check_fin
 
 
 def svdvals(A: Tensor, *, driver: str | None = None, check_finite: bool | None = None) -> Tensor:
-    """Singular values: :func:`torch.linalg.svdvals`, twice differentiable at ties and rank deficiency.
+    """Singular values: :func:`torch.linalg.svdvals`, with finite second derivatives at ties and rank deficiency.
 
     The gradient gA = U diag(g) Vᴴ is that of torch, and knows no gaps. Its own derivative does, through U and V, and
-    takes the default rule of :func:`eigengrad.svd`, so that it stays finite where torch's is NaN.
+    takes the default rule of :func:`eigengrad.svd`, so that it stays finite where torch's is NaN. Between the vectors
+    of equal singular values it is not known, and left out with a warning; :func:`eigengrad.nuclear_norm` has all of it,
+    and so has the trace of :func:`eigengrad.matrix_function` of Aᴴ A.
 
     Args:
         A: (..., m, n).

@@ -292,3 +292,109 @@ def test_hessian_products_of_svd_are_those_of_the_projector_and_of_low_rank(name
     if apart:
         expected = hessian_product(lambda A: low_rank(A, k), A, H, D)
         assert relative_error(hessian_product(truncated, A, H, D), expected) < 1e-9
+
+
+#: Descending singular values of which −k are kept, some of them zero.
+KEPT_ZEROS = {
+    "one zero": ([3.0, 2.0, 1.0, 0.0], -1),
+    "zeros": ([3.0, 2.0, 0.0, 0.0], -2),
+    "zero and one": ([3.0, 3.0, 1.0, 0.0], -2),
+    "dropped tied": ([3.0, 3.0, 1.0, 0.0], -1),
+    "zero and a tie": ([2.0, 1.0, 1.0, 0.0], -3),
+    "rank one": ([3.0, 0.0, 0.0, 0.0], -3),
+    "almost zero": ([3.0, 2.0, 1.0, 1e-17], -1),
+}
+LONG = pytest.mark.parametrize("shape", [(4, 4), (5, 4), (4, 5)], ids=str)
+
+
+def kept_span(k: int, shape: tuple[int, int], **options):
+    """The projector on the kept vectors of the side of which A determines all, as a function of A."""
+
+    def function(A: Tensor) -> Tensor:
+        U, _, Vh = eg.svd(A, k=k, **options)
+        return U @ U.mH if shape[0] <= shape[1] else Vh.mH @ Vh
+
+    return function
+
+
+def gram_span(k: int, shape: tuple[int, int]):
+    """The same by the projector of a Hermitian matrix, which has derivatives of its own."""
+    return lambda A: spectral_projector(hermitian(A @ A.mH if shape[0] <= shape[1] else A.mH @ A), k)
+
+
+@DOUBLE
+@LONG
+@pytest.mark.parametrize("name", KEPT_ZEROS)
+def test_hessian_products_of_spans_with_kept_zeros_are_those_of_the_projector(name, shape, dtype, generator):
+    values, k = KEPT_ZEROS[name]
+    A = random_matrix(torch.tensor(values, dtype=F64), *shape, generator, dtype)
+    G = hermitian(torch.randn(4, 4, generator=generator, dtype=dtype))
+    D = torch.randn(shape, generator=generator, dtype=dtype)
+    expected = hessian_product(gram_span(k, shape), A, G, D)
+    found = hessian_product(kept_span(k, shape, gradient="mask"), A, G, D)
+    assert relative_error(found, expected) < 1e-9
+    # At ties among the kept, zeros or not, round-off meets the default rule's 1/τ twice.
+    assert relative_error(hessian_product(kept_span(k, shape), A, G, D), expected) < 1e-5
+    if dtype is F64:
+        loss = kept_span(k, shape, gradient="mask")
+        forward = jvp(grad(lambda A: (loss(A) * G).sum()), (A,), (D,))[1]
+        torch.testing.assert_close(forward, expected, rtol=1e-9, atol=1e-9)
+
+
+@DOUBLE
+def test_both_spans_of_a_square_matrix_with_kept_zeros_have_the_second_derivatives_of_differences(dtype, generator):
+    A = random_matrix(torch.tensor([2.0, 0.0, 0.0], dtype=F64), 3, 3, generator, dtype).requires_grad_()
+
+    def function(A):
+        U, _, Vh = eg.svd(A, k=-2)
+        return U @ U.mH, Vh.mH @ Vh, U @ (U.mH @ A)
+
+    assert gradcheck(function, A, check_forward_ad=True)
+    assert gradgradcheck(function, A, check_fwd_over_rev=True)
+
+
+def test_third_derivatives_of_a_span_with_kept_zeros_are_those_of_differences(generator):
+    A = random_matrix(torch.tensor([3.0, 2.0, 0.0, 0.0], dtype=F64), 5, 4, generator).requires_grad_()
+    G = hermitian(torch.randn(4, 4, generator=generator, dtype=F64))
+    D, E = (torch.randn(5, 4, generator=generator, dtype=F64) for _ in range(2))
+    (g,) = torch.autograd.grad((kept_span(-2, (5, 4), gradient="mask")(A) * G).sum(), A, create_graph=True)
+    (h,) = torch.autograd.grad((g * D).sum(), A, create_graph=True)
+    (found,) = torch.autograd.grad((h * E).sum(), A)
+
+    def difference(step):
+        near, far = (hessian_product(gram_span(-2, (5, 4)), A.detach() + sign * step * E, G, D) for sign in (1, -1))
+        return (near - far) / (2 * step)
+
+    assert relative_error(found, (4 * difference(1e-4) - difference(2e-4)) / 3) < 1e-8
+
+
+def test_kept_zeros_do_not_change_the_hessian_of_their_neighbours(generator):
+    """The unitary part of what is kept, at a tie among them, beside a matrix with zeros; and under vmap."""
+    A = torch.stack(
+        [
+            random_matrix(torch.tensor(s, dtype=F64), 4, 4, generator)
+            for s in ([3.0, 1.0, 1.0, 0.0], [3.0, 2.0, 1.0, 1.0])
+        ]
+    )
+    G = torch.randn(4, 4, generator=generator, dtype=F64)
+
+    def loss(A):
+        U, _, Vh = eg.svd(A, k=-2)
+        return ((U @ Vh) * G).sum()
+
+    expected = torch.stack([hessian(loss)(a) for a in A])
+    torch.testing.assert_close(vmap(hessian(loss))(A)[1], expected[1], rtol=1e-6, atol=1e-6)
+    assert torch.isfinite(expected).all()
+    assert gradgradcheck(lambda A: eg.svd(A, k=-2).U @ eg.svd(A, k=-2).Vh, A[1].clone().requires_grad_())
+
+
+@pytest.mark.parametrize("k", [2, -2])
+@pytest.mark.parametrize("function", [eg.eigh, eg.svd])
+def test_a_plain_backward_pass_has_the_gradient_of_one_that_is_differentiated_again(function, k, generator):
+    A = random_hermitian(torch.tensor([0.3, 1.0, 2.0, 3.5], dtype=F64), generator).requires_grad_()
+    results = function(A, k=k)
+    loss = sum((x * torch.randn(x.shape, generator=generator, dtype=F64)).sum() for x in results)
+    (quick,) = torch.autograd.grad(loss, A, retain_graph=True)
+    (graph,) = torch.autograd.grad(loss, A, create_graph=True)
+    assert graph.requires_grad
+    torch.testing.assert_close(quick, graph.detach(), rtol=1e-12, atol=1e-12)

@@ -244,6 +244,15 @@ def test_every_rule_that_removes_more_than_half_warns_in_svd(rule, dtype, record
     assert repr(rule) in str(found[0].message)
 
 
+@both_paths
+def test_a_rule_among_the_kept_is_named_as_it_was_written(recorded):
+    A = matrix(CLOSE, F64)
+    with caught() as found:
+        backward(lambda A: eg.eigh(A, k=-2, gradient=eg.Mask(rtol=1e-4)).eigenvectors[0, 0], A, recorded)
+    assert len(found) == 1
+    assert "eigh: Mask(rtol=0.0001) with k=-2 removed" in str(found[0].message)
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 16, 31, 33, 64, 65, 80, 100])
 @pytest.mark.parametrize("batch", [1, 3, 8, 40])
 def test_one_matrix_of_a_batch_is_enough_whatever_its_place(n, batch):

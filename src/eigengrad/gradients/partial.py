@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ class Partial(PairRule):
     rule: PairRule
     k: int
 
+    def __repr__(self) -> str:
+        return f"{self.rule!r} with k={self.k}"  # what a user has written
+
     @property
     def scale_free(self) -> bool:
         return self.rule.scale_free
@@ -39,6 +42,10 @@ class Partial(PairRule):
         """How many of n ascending eigenvalues are dropped before and after the kept."""
         part = self.kept(n)
         return part.start, n - part.stop
+
+    def opposite(self, n: int) -> Partial:
+        """The rule that keeps what this one drops of n eigenvalues."""
+        return replace(self, k=self.k - n if self.k > 0 else n + self.k)
 
     def joined(self, eigenvalues: Tensor, kept: Tensor) -> Tensor:
         """The ascending eigenvalues, (..., n), with others in place of those that are kept, (..., |k|)."""

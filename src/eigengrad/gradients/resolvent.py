@@ -22,23 +22,33 @@ of λ matters where kept eigenvalues are equal: there only the diagonal of B cou
 
 The singular triples of A are the pairs of [[0, A], [Aᴴ, 0]], which has the eigenvalues ±σ with the eigenvectors
 (u; ±v), and 0. So all of this holds for them too: the same functions serve ``eigh`` and ``svd``.
+
+Only the smallest singular values need another form. Where they are zero, +σ and −σ meet, and so do the kept vectors
+and their complement. The spans of U₁ and of V₁ are smooth there all the same, being what is orthogonal to the dropped
+vectors U₂ and V₂, which are pairs on the other side of the same cut. From U₁ᴴ U₂ = 0 and V₁ᴴ V₂ = 0,
+
+    dU₁ = −U₂ dU₂ᴴ U₁ + …    and, for the backward pass,    gU₂ = −U₁ gU₁ᴴ U₂    (V likewise),
+
+so the kept vectors turn out of their span, to every order, by the derivatives of the dropped ones. The dots are what is
+left of the complement: the vectors (u; −v) of the kept, by 1/(σ_i + σ_j), and what no singular vector spans, by 1/σ_i.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .._execution import can_read, forward_mode
-from .._inputs import detached, full_precision
+from .._execution import can_read, forward_mode, functorch_active
+from .._inputs import detached
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
+from ..precision import full_precision
 from .lift import lift, lower
 from .observation import account, observe_pairs, observers
 from .partial import Partial
@@ -72,6 +82,26 @@ class Operator(ABC):
     function: ClassVar[str]
 
     @abstractmethod
+    def kept(self, *results: Tensor) -> tuple[Tensor, ...]:
+        """Copies of what is kept of all results of the decomposition."""
+
+    @abstractmethod
+    def pairs(self, *results: Tensor) -> tuple[Tensor, Tensor]:
+        """Ascending eigenvalues, (..., p), and eigenvectors, (..., N, p), from results of the decomposition."""
+
+    @abstractmethod
+    def results(self, L: Tensor, V: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+        """Results of the decomposition of A, of this shape, from pairs: the inverse of :meth:`pairs`, and linear."""
+
+    @abstractmethod
+    def gradients(self, kept: tuple[Tensor, ...], *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients of the kept pairs, from those of the kept results."""
+
+    @abstractmethod
+    def first_derivative(self, results: tuple[Tensor, ...], *gradients: Tensor | None) -> Tensor:
+        """gA from all results and gradients of the kept, for a backward pass that is not differentiated again."""
+
+    @abstractmethod
     def image(self, dA: Tensor, X: Tensor) -> Tensor:
         """The change of the operator for a change of A, times X, (..., N, p)."""
 
@@ -93,54 +123,104 @@ class Operator(ABC):
     def check_phase(self, X: Tensor, L: Tensor) -> Tensor | None:
         """Refuse a loss that depends on the phase of complex vectors, given X = Vᴴ gV, (..., n, n)."""
 
+    def follows_dropped(self) -> bool:
+        """Whether the kept vectors are to be turned out of their span by the derivatives of the dropped ones.
 
-def kept_pairs(A: Tensor, L: Tensor, V: Tensor, operator: Operator, site: CallSite | None) -> tuple[Tensor, Tensor]:
-    """The kept pairs, (..., |k|) and (..., N, |k|), as functions of A.
+        The methods below are for operators of which that is true.
+        """
+        return False
+
+    def crossed(self, P: Tensor, Q: Tensor, X: Tensor, shape: torch.Size) -> Tensor:
+        """−P Qᴴ X, (..., N, p), of the left and of the right vectors, each for themselves."""
+        raise NotImplementedError
+
+    def beside(self, L: Tensor, B: Tensor, V1: Tensor, V2: Tensor, G: Tensor, shape: torch.Size) -> Tensor:
+        """R[G] within the part of the complement that has nothing of the dropped vectors, (..., N, |k|).
+
+        Args:
+            L: all eigenvalues, ascending, (..., n), as constants.
+            B: those that are kept, as a diagonal matrix (..., |k|, |k|).
+            V1, V2: the kept and the dropped vectors.
+            G: (..., N, |k|).
+            shape: of A.
+        """
+        raise NotImplementedError
+
+
+def kept_pairs(A: Tensor, results: tuple[Tensor, ...], operator: Operator, site: CallSite | None) -> Any:
+    """The results of a decomposition that are kept, as functions of A.
 
     Args:
         A: the matrix.
-        L, V: all pairs of its operator, ascending, (..., n) and (..., N, n), as constants.
+        results: all of them, as constants.
         operator: with the rule that knows k.
         site: who is to be warned.
     """
-    L1, V1 = _pairs_op(A, L, V, operator, site)
-    return L1, V1
+    return _pairs_op(A, *results, operator, site)
 
 
 class _Pairs(Batched):
     @staticmethod
-    def forward(A: Tensor, L: Tensor, V: Tensor, operator: Operator, site: CallSite | None) -> Any:
-        part = operator.rule.kept(L.shape[-1])
-        return L[..., part].clone(), V[..., part].clone()
+    def forward(A: Tensor, *arguments: Any) -> Any:
+        *results, operator, _ = arguments
+        return operator.kept(*results)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         *tensors, ctx.operator, ctx.site = inputs
         save(ctx, *tensors, *output)
-        if forward_mode():
-            ctx.save_for_forward(*tensors, *output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, gL: Tensor | None, gV: Tensor | None) -> Any:
-        tensors = saved(ctx)
-        with full_precision(tensors[0]):
-            gA = attributed(ctx.operator.function, ctx.site, _pullback, ctx.operator, *tensors, gL, gV)
-        return gA, None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        A, *tensors = saved(ctx)
+        results, kept = tensors[: len(gradients)], tensors[len(gradients) :]
+        with full_precision(A):
+            function = ctx.operator.function
+            gA = attributed(function, ctx.site, _pullback, ctx.operator, A, results, kept, *gradients)
+        return gA, *(None for _ in results), None, None
 
     @staticmethod
     def jvp(ctx: Any, dA: Tensor, *_: None) -> Any:
-        with full_precision(dA):
-            A, L, V, L1, V1 = saved(ctx)
-            return _pushforward(ctx.operator, A, L, V, L1, V1, dA)
+        A, *tensors = saved(ctx)
+        operator, count = ctx.operator, len(tensors) // 2
+        with full_precision(A):
+            L, V = operator.pairs(*tensors[:count])
+            L1, V1 = operator.pairs(*tensors[count:])
+            return operator.results(*_pushforward(operator, A, L, V, L1, V1, dA, shown=True), A.shape)
 
 
 _pairs_op = Differentiable(_Pairs)
 
 
 def _pullback(
-    operator: Operator, A: Tensor, L: Tensor, V: Tensor, L1: Tensor, V1: Tensor, gL: Tensor | None, gV: Tensor | None
+    operator: Operator,
+    A: Tensor,
+    results: tuple[Tensor, ...],
+    kept: tuple[Tensor, ...],
+    *gradients: Tensor | None,
 ) -> Tensor:
+    given = [g for g in gradients if g is not None]
+    if given and _is_final(*given):
+        return operator.first_derivative(results, *gradients)
+    L, V = operator.pairs(*results)
+    L1, V1 = operator.pairs(*kept)
+    return _gradient(operator, A, L, V, L1, V1, *operator.gradients(kept, *gradients), shown=True)
+
+
+def _gradient(
+    operator: Operator,
+    A: Tensor,
+    L: Tensor,
+    V: Tensor,
+    L1: Tensor,
+    V1: Tensor,
+    gL: Tensor | None,
+    gV: Tensor | None,
+    *,
+    shown: bool,
+) -> Tensor:
+    """gA, which can be differentiated again; ``shown`` to observers, or to whoever is to be warned."""
     if gV is None:
         return (
             torch.zeros_like(A)
@@ -154,17 +234,35 @@ def _pullback(
     constant = detached(gV)
     X = V.mH @ constant
     sizes = torch.maximum(_largest(X), _largest(constant))
-    if observers or can_read(gV):
+    if shown and (observers or can_read(gV)):
         gV = _look(operator, L, spectrum, R, gL, gV, X, sizes)
     part, scale = rule.kept(n), math.sqrt(V.shape[-2] / L1.shape[-1])
     upper = torch.triu(skew_part(V1.mH @ gV, sizes * scale) * R[..., part, part], 1)
     inside = upper + upper.mH
     if gL is not None:
         inside = inside + torch.diag_embed(gL).to(inside.dtype)
-    complement = operator.complement(spectrum, V, detached(R), A.shape)
-    outside = _resolvent(operator, A, _block(operator, A, V1, L1), V1, gV, complement)
-    gA = operator.outer(outside + V1 @ (operator.weight * inside), V1, A.shape)
+    inside = V1 @ (operator.weight * inside)
+    B = _block(operator, A, V1, L1)
+    if operator.follows_dropped():
+        dropped, L2, V2 = _dropped_pairs(operator, A, spectrum, V)
+        outside = operator.beside(spectrum, B, V1, V2, gV, A.shape)
+        gV2 = operator.crossed(V1, gV, V2, A.shape)
+        gA = _gradient(dropped, A, spectrum, V, L2, V2, None, gV2, shown=False) if V2.shape[-1] else 0
+        gA = gA + operator.outer(outside + inside, V1, A.shape)
+    else:
+        complement = operator.complement(spectrum, V, detached(R), A.shape)
+        outside = _resolvent(operator, A, B, V1, gV, complement)
+        gA = operator.outer(outside + inside, V1, A.shape)
     return gA if factor is None else lower(gA, factor)
+
+
+def _dropped_pairs(operator: Operator, A: Tensor, L: Tensor, V: Tensor) -> tuple[Operator, Tensor, Tensor]:
+    """The pairs that are not kept, as functions of A, and the operator that keeps them."""
+    dropped = replace(operator, rule=operator.rule.opposite(L.shape[-1]))
+    results = operator.results(L, V, A.shape)
+    if torch.compiler.is_compiling() and not functorch_active():  # no compiled backward pass is differentiated again
+        return dropped, *dropped.pairs(*dropped.kept(*results))
+    return dropped, *dropped.pairs(*kept_pairs(A, results, dropped, None))
 
 
 def _look(
@@ -191,21 +289,30 @@ def _look(
 
 
 def _pushforward(
-    operator: Operator, A: Tensor, L: Tensor, V: Tensor, L1: Tensor, V1: Tensor, dA: Tensor
+    operator: Operator, A: Tensor, L: Tensor, V: Tensor, L1: Tensor, V1: Tensor, dA: Tensor, *, shown: bool
 ) -> tuple[Tensor, Tensor]:
+    """(dλ, dV₁) of the kept pairs for a change dA; ``shown`` to observers."""
     rule = operator.rule
     factor, spectrum, R = _lifted(rule, L, L1)
     if factor is not None:
         A, L1, dA = A * factor.unsqueeze(-1), L1 * factor, dA * factor.unsqueeze(-1)
-    if observers:
+    if shown and observers:
         observe_pairs(spectrum, operator.weight * _hermitian(V.mH @ operator.image(dA, V)), R)
     F = operator.image(dA, V1)
     Y = operator.weight * _hermitian(V1.mH @ F)
     dL = torch.diagonal(Y, dim1=-2, dim2=-1).real.clone()
     part = rule.kept(L.shape[-1])
     upper = torch.triu(Y * R[..., part, part], 1)
-    complement = operator.complement(spectrum, V, detached(R), A.shape)
-    outside = _resolvent(operator, A, _block(operator, A, V1, L1), V1, F, complement)
+    B = _block(operator, A, V1, L1)
+    if operator.follows_dropped():
+        dropped, L2, V2 = _dropped_pairs(operator, A, spectrum, V)
+        outside = operator.beside(spectrum, B, V1, V2, F, A.shape)
+        if V2.shape[-1]:
+            dV2 = _pushforward(dropped, A, spectrum, V, L2, V2, dA, shown=False)[1]
+            outside = outside + operator.crossed(V2, dV2, V1, A.shape)
+    else:
+        complement = operator.complement(spectrum, V, detached(R), A.shape)
+        outside = _resolvent(operator, A, B, V1, F, complement)
     return dL if factor is None else dL / factor, outside + V1 @ (upper - upper.mH)
 
 
@@ -240,8 +347,6 @@ class _Block(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.operator = inputs
         save(ctx, *tensors)
-        if forward_mode():
-            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, gB: Tensor) -> Any:
@@ -303,8 +408,6 @@ class _Resolvent(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.operator = inputs
         save(ctx, *tensors, output)
-        if forward_mode():
-            ctx.save_for_forward(*tensors, output)
 
     @staticmethod
     def backward(ctx: Any, H: Tensor) -> Any:
@@ -337,9 +440,9 @@ class _Resolvent(Batched):
 _resolvent_op = Differentiable(_Resolvent)
 
 
-def _is_final(G: Tensor) -> bool:
-    """Whether what is computed from G is not differentiated further."""
-    return not torch.is_grad_enabled() and not forward_mode() and can_read(G)
+def _is_final(*tensors: Tensor) -> bool:
+    """Whether what is computed from these tensors is not differentiated further."""
+    return not torch.is_grad_enabled() and not forward_mode() and can_read(*tensors)
 
 
 def _largest(G: Tensor) -> Tensor:

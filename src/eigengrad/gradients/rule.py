@@ -28,7 +28,7 @@ from .lift import lift, lower
 from .observation import account, observe_pairs, observers
 from .removed import warn_incomplete, warn_removed
 
-__all__ = ["GradientRule", "PairRule", "skew_part"]
+__all__ = ["GradientRule", "PairRule", "significant", "skew_part"]
 
 
 class GradientRule(ABC):
@@ -174,16 +174,22 @@ def skew_part(X: Tensor, sizes: Tensor) -> Tensor:
     """½ (X − Xᴴ), (..., n, n), with zeros where nothing is left of X but round-off.
 
     A loss that does not depend on the basis of a tied space has X = Xᴴ there. What round-off leaves of the difference
-    says nothing, but R would make it as large as the gradient itself. It is subtracted as a constant, so that
-    derivatives of the difference remain what they are.
+    says nothing, but R would make it as large as the gradient itself.
 
     Args:
         X: Vᴴ gV.
         sizes: of the columns of gV, (..., n): the largest absolute value in each.
     """
-    difference = (X - X.mH) * 0.5
-    sizes = sizes * (math.sqrt(X.shape[-1]) * torch.finfo(X.dtype).eps)  # round-off in a product of n × n matrices
-    nothing = difference.abs() <= sizes.unsqueeze(-1) + sizes.unsqueeze(-2)  # false for NaN, which stays
+    sizes = sizes * math.sqrt(X.shape[-1])  # of round-off in a product of n × n matrices
+    return significant((X - X.mH) * 0.5, sizes.unsqueeze(-1) + sizes.unsqueeze(-2))
+
+
+def significant(difference: Tensor, sizes: Tensor) -> Tensor:
+    """The difference of two products, with zeros where it is round-off of numbers of these sizes.
+
+    What round-off leaves is subtracted as a constant, so that derivatives of the difference remain what they are.
+    """
+    nothing = difference.abs() <= sizes * torch.finfo(difference.dtype).eps  # false for NaN, which stays
     if not torch.is_grad_enabled() and not forward_mode():
         return torch.where(nothing, 0.0, difference)
     return difference - detached(torch.where(nothing, difference, 0.0))

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from .. import solvers
 from .._execution import can_read, functorch_active
-from .._inputs import widen
 from .._transforms import Batched
 from ..errors import NotHermitianError, first_index
+from ..precision import widen
 
 __all__ = ["require_hermitian"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..gradients import GradientRule
 from .divided_differences import ScalarFunction
-from .spectral import apply_checked, directional, spectral
+from .spectral import apply, directional, spectral
 from .sqrt import Sqrt
 
 __all__ = ["InvSqrt", "matrix_inv_sqrt"]
@@ -69,6 +69,4 @@ def matrix_inv_sqrt(
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return apply_checked(
-        "matrix_inv_sqrt", A, InvSqrt(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite
-    )
+    return apply("matrix_inv_sqrt", A, InvSqrt(), eps=eps, gradient=gradient, driver=driver, check_finite=check_finite)

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from .. import solvers
 from .._execution import can_read
-from .._inputs import REAL, check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from ..errors import first_index
 from ..matmul import precise_matmul
+from ..precision import REAL, full_precision, widen
 from .polar import polar_factor
 
 __all__ = ["RigidTransform", "kabsch"]

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._execution import forward_mode
-from .._inputs import check_matrix, full_precision, real_dtype, widen
+from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..arguments import require_non_negative
 from ..eigh import decompose
+from ..precision import full_precision, real_dtype, widen
 from .hermitian import require_hermitian
 from .log import Log
 from .power import WholePower
@@ -71,8 +71,6 @@ class _LogDet(Batched):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         save(ctx, *inputs)
-        if forward_mode():
-            ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

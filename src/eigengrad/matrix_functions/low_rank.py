@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from ..arguments import require_integer
 from ..gradients.spectrum import spectrum_scale
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from ..svd import decompose
 from .cut import Step, distances
 from .spectral import spectral

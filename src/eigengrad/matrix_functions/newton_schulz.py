@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from .. import solvers
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from ..arguments import require_integer, require_non_negative
 from ..errors import unknown_choice
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 
 __all__ = ["newton_schulz_inv_sqrt", "newton_schulz_sqrt"]
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from .._execution import forward_mode
-from .._inputs import check_matrix, full_precision, real_dtype, widen
+from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..matmul import precise_matmul
+from ..precision import full_precision, real_dtype, widen
 from ..svd import decompose
 from .polar import polar
 
@@ -75,7 +76,6 @@ class _NuclearNorm(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, _, W, vectors, ctx.driver = inputs
         save(ctx, A, W, vectors)
-        ctx.save_for_forward(A, W, vectors)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

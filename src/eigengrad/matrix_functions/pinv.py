@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from .. import solvers
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from ..arguments import require_non_negative
+from ..precision import full_precision, widen
 from .hermitian import require_hermitian
 
 __all__ = ["pinv"]

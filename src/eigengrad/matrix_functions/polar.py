@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable, no_gradient
+from ..gradients.equations import inverse, skew_solution
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from ..svd import decompose
 
 __all__ = ["Polar", "polar"]
@@ -130,7 +132,6 @@ class _Polar(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, _, Qh, pairs, singles = inputs
         save(ctx, A, output, Qh, pairs, singles)
-        ctx.save_for_forward(A, output, Qh, pairs, singles)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
@@ -153,82 +154,7 @@ def _derivative(A: Tensor, U: Tensor, Qh: Tensor, pairs: Tensor, singles: Tensor
     H = precise_matmul(U.mH, A)
     H = (H + H.mH) * 0.5
     inside = precise_matmul(U.mH, E)
-    result = precise_matmul(U, _skew_solution(H, inside, Qh, pairs))
+    result = precise_matmul(U, skew_solution(H, inside, Qh, pairs))
     if U.shape[-2] > U.shape[-1]:
-        inverse = _inverse_op(H, Qh, singles)
-        result = result + precise_matmul(E - precise_matmul(U, inside), inverse)
+        result = result + precise_matmul(E - precise_matmul(U, inside), inverse(H, Qh, singles))
     return result
-
-
-def _skew_solution(H: Tensor, C: Tensor, Qh: Tensor, pairs: Tensor) -> Tensor:
-    """The skew-Hermitian solution X of H X + X H = C − Cᴴ, as a function of Hermitian H and any C.
-
-    H = Q diag(σ) Qᴴ, and ``pairs`` is 1/(σ_i + σ_j). Where that is zero, H determines nothing, and X has no such
-    component.
-    """
-    X: Tensor = _skew_solution_op(H, C, Qh, pairs)
-    return X
-
-
-class _SkewSolution(Batched):
-    """The solution is self-adjoint as a function of C, and its derivatives are solutions of the same equation.
-
-    So all that is ever divided by σ_i + σ_j is skew-Hermitian, with a diagonal that is exactly zero if it is real:
-    1/(2σ_i), which no derivative of a real square matrix contains, enters at no order. If it did, it would have to
-    cancel, and leave round-off divided by the smallest singular value.
-    """
-
-    @staticmethod
-    def forward(H: Tensor, C: Tensor, Qh: Tensor, pairs: Tensor) -> Any:
-        with full_precision(C):
-            rotated = Qh @ C @ Qh.mH
-            return Qh.mH @ ((rotated - rotated.mH) * pairs) @ Qh
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        H, _, Qh, pairs = inputs
-        save(ctx, H, output, Qh, pairs)
-        ctx.save_for_forward(H, output, Qh, pairs)
-
-    @staticmethod
-    def backward(ctx: Any, G: Tensor) -> Any:
-        H, X, Qh, pairs = saved(ctx)
-        gC = _skew_solution(H, G, Qh, pairs)
-        product = precise_matmul(X, gC)
-        return (product + product.mH) * 0.5, gC, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, dH: Tensor | None, dC: Tensor | None, *_: None) -> Any:
-        H, X, Qh, pairs = saved(ctx)
-        right = torch.zeros_like(X) if dC is None else dC
-        return _skew_solution(H, right if dH is None else right - precise_matmul(dH, X), Qh, pairs)
-
-
-_skew_solution_op = Differentiable(_SkewSolution)
-
-
-class _Inverse(Batched):
-    """H⁻¹ for Hermitian H = Q diag(σ) Qᴴ, given 1/σ, without what is zero there."""
-
-    @staticmethod
-    def forward(H: Tensor, Qh: Tensor, singles: Tensor) -> Any:
-        with full_precision(H):
-            return (Qh.mH * singles.unsqueeze(-2)) @ Qh
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        save(ctx, output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, G: Tensor) -> Any:
-        (inverse,) = saved(ctx)
-        return -precise_matmul(precise_matmul(inverse, G), inverse), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, dH: Tensor, *_: None) -> Any:
-        (inverse,) = saved(ctx)
-        return -precise_matmul(precise_matmul(inverse, dH), inverse)
-
-
-_inverse_op = Differentiable(_Inverse)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from .. import solvers
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from .polar import check_special, polar_factor
 
 __all__ = ["procrustes"]

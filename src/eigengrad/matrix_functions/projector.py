@@ -9,10 +9,11 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from ..arguments import require_integer
 from ..eigh import decompose
 from ..gradients.spectrum import round_off
+from ..precision import full_precision, widen
 from .cut import Step, distances
 from .hermitian import require_hermitian
 from .spectral import spectral

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._execution import can_read, forward_mode, functorch_active, is_constant
-from .._inputs import add_to_diagonal, check_matrix, full_precision, matmul, widen
+from .._inputs import add_to_diagonal, check_matrix, matmul
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..arguments import require_non_negative
@@ -31,10 +31,11 @@ from ..gradients import GradientRule
 from ..gradients.spectrum import round_off
 from ..kernels import function_vjp, gpu
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from .divided_differences import ScalarFunction
 from .hermitian import require_hermitian
 
-__all__ = ["apply", "apply_checked", "directional", "into_domain", "spectral"]
+__all__ = ["apply", "directional", "into_domain", "spectral"]
 
 
 @runtime_checkable
@@ -54,40 +55,16 @@ def apply(
     gradient: str | GradientRule,
     driver: str | None,
     check_finite: bool | None,
+    known_hermitian: bool = False,
 ) -> Tensor:
-    """f(A + eps·I) with the spectrum clamped at ``eps``, for a caller who knows that A is Hermitian.
+    """f(A + eps·I) with the spectrum clamped at ``eps``: the body of every matrix function.
 
-    A rule is given the eigenvalues of A + eps·I, as in the paper; exact derivatives do not need to know.
+    A rule is given the eigenvalues of A + eps·I, as in the paper; exact derivatives do not need to know. A caller who
+    made A knows that it is Hermitian; others are refused if it is not.
     """
     check_matrix(name, A, square=True)
-    return _apply(name, A, f, eps, gradient, driver, check_finite)
-
-
-def apply_checked(
-    name: str,
-    A: Tensor,
-    f: ScalarFunction,
-    *,
-    eps: float,
-    gradient: str | GradientRule,
-    driver: str | None,
-    check_finite: bool | None,
-) -> Tensor:
-    """:func:`apply` to a matrix that somebody else made: the body of every public matrix function."""
-    check_matrix(name, A, square=True)
-    require_hermitian(name, A, check_finite)
-    return _apply(name, A, f, eps, gradient, driver, check_finite)
-
-
-def _apply(
-    name: str,
-    A: Tensor,
-    f: ScalarFunction,
-    eps: float,
-    gradient: str | GradientRule,
-    driver: str | None,
-    check_finite: bool | None,
-) -> Tensor:
+    if not known_hermitian:
+        require_hermitian(name, A, check_finite)
     require_non_negative(name, "eps", eps)
     with full_precision(A):
         M = widen(A)
@@ -206,8 +183,6 @@ class _Spectral(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
         save(ctx, *tensors)
-        if forward_mode():
-            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:
@@ -234,8 +209,6 @@ class _Directional(Batched):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         *tensors, ctx.f = inputs
         save(ctx, *tensors)
-        if forward_mode():
-            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, H: Tensor) -> Any:

@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from .._inputs import check_matrix, full_precision, widen
+from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 
 __all__ = ["covariance", "second_moment"]
 
@@ -57,7 +58,6 @@ class _Moment(Batched):
     def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
         X, ctx.count = inputs
         save(ctx, X)
-        ctx.save_for_forward(X)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from .._inputs import full_precision
+from ..precision import full_precision
 from .whitening_norm import WhiteningNorm
 
 __all__ = ["fuse_conv_dbn"]

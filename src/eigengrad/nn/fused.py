@@ -16,10 +16,10 @@ from torch.autograd import Function
 
 from .._compat import direct_apply
 from .._execution import can_read, forward_mode
-from .._inputs import full_precision
 from .._saved import saved
 from .._transforms import differentiable_gradients
 from ..kernels import KernelsUnavailableError
+from ..precision import full_precision
 
 __all__ = ["FusedFunction"]
 

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from .._execution import functorch_active
-from .._inputs import full_precision, widen
 from .._saved import save
 from ..eigh import decompose
 from ..matmul import precise_matmul
+from ..precision import full_precision, widen
 from .covariance import covariance
 from .distributed import all_reduce_sum, merge_moments
 from .fused import FusedFunction

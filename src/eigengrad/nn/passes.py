@@ -11,68 +11,20 @@ inverse square root S = (M + εI)^(−½) each has the algebra between the passe
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from .. import kernels
 from .._inputs import matmul
-from ..kernels import kernel_passes
+from ..kernels import KernelPasses, kernel_passes
 from ..matrix_functions.inv_sqrt import InvSqrt
 from .layout import Layout, channels_fast, memory_format
 
 __all__ = ["BlasPasses", "Passes", "passes_over"]
 
 
-class Passes(Protocol):
-    """Passes over maps (N, C, *spatial) of one shape and type, C channels in groups of d, m points."""
-
-    def statistics(self, x: Tensor, cov: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean (C,), the same in the type of ``x``, and covariance (groups, d, d), in ``cov`` if given."""
-
-    def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
-        """The output, in the layout of ``x``."""
-
-    def whiten_by_root(
-        self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
-
-    def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """G (groups, d, d), Σ dy (C,) and diag(G Sᵀ) (C,)."""
-
-    def inverse_root_gradient(self, G: Tensor, weight: Tensor | None, L: Tensor, V: Tensor, eps: float) -> Tensor:
-        """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
-
-    def gradient(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        S: Tensor,
-        gM: Tensor,
-        weight: Tensor | None,
-        sums: Tensor,
-        mean: Tensor,
-        m: int,
-        shift: Tensor | None = None,
-    ) -> Tensor:
-        """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
-
-    def gradient_by_root(
-        self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
-
-
-def passes_over(x: Tensor, groups: int) -> Passes:
-    """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
-    found = kernel_passes(x.shape, x.dtype, channels_fast(x), groups) if kernels.usable(x) and x.numel() > 0 else None
-    return BlasPasses(x, groups) if found is None else found
-
-
 class BlasPasses:
-    """In torch operations.
+    """Passes over maps (N, C, *spatial) of one shape and type, C channels in groups of d, m points, by BLAS.
 
     Points are centred only where the mean is far off: y = A x + c copies nothing, but Σ xxᵀ/m − μμᵀ loses as many
     digits as (μ/σ)² has.
@@ -120,7 +72,7 @@ class BlasPasses:
         return S, self.whiten(x, S, weight, bias, mean)
 
     def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(groups, d, d), (C,) and (C,)."""
+        """G (groups, d, d), Σ dy (C,) and diag(G Sᵀ) (C,)."""
         dy = dy.contiguous(memory_format=memory_format(x))
         sums = dy.sum([0, *range(2, dy.ndim)])
         G = self.layout.sum_products(dy, self._centred(x, mean))
@@ -163,7 +115,7 @@ class BlasPasses:
     def gradient_by_root(
         self, dy: Tensor, x: Tensor, S: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, mean: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of ``x``, in its layout, of γ and of β."""
+        """The gradients of ``x``, in its layout, of γ and of β: :meth:`sums` and :meth:`gradient` in one."""
         G, sums, slopes = self.sums(dy, x, S, mean)
         gM = self.inverse_root_gradient(G, weight, L, V, eps)
         count = max(x.numel() // max(x.shape[1], 1), 1)
@@ -171,3 +123,13 @@ class BlasPasses:
 
     def _centred(self, x: Tensor, mean: Tensor) -> Tensor:
         return x - mean.view(1, -1, *[1] * (x.ndim - 2)) if self.far else x
+
+
+#: One of the two, which have the same methods.
+Passes = BlasPasses | KernelPasses
+
+
+def passes_over(x: Tensor, groups: int) -> Passes:
+    """The faster of the two that can work on ``x``, which is dense; see :func:`.layout.dense`."""
+    found = kernel_passes(x.shape, x.dtype, channels_fast(x), groups) if kernels.usable(x) and x.numel() > 0 else None
+    return BlasPasses(x, groups) if found is None else found

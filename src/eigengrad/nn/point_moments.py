@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from .._execution import can_read, forward_mode
-from .._inputs import full_precision
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..matmul import precise_matmul
+from ..precision import full_precision
 
 __all__ = ["affine", "statistics"]
 
@@ -61,7 +61,6 @@ class _Statistics(Batched):
         ctx.pooled = inputs[1]
         ctx.set_materialize_grads(False)  # no map of zeros for the style, whose points are not used again
         save(ctx, output[0])
-        ctx.save_for_forward(output[0])
 
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, g_mean: Tensor | None, g_covariance: Tensor | None) -> Any:
@@ -105,7 +104,6 @@ class _Affine(Batched):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         T, _, x = inputs
         save(ctx, T, x)
-        ctx.save_for_forward(T, x)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> Any:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import widen
 from .._saved import save
 from ..errors import LinAlgError
 from ..matmul import precise_matmul
+from ..precision import widen
 from .folding import Fold, fold_by_graph, fold_by_roots
 from .fused import FusedFunction
 from .layout import channels_fast, dense, in_layout_of, with_strides

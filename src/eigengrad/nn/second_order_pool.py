@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._inputs import REAL, add_to_diagonal, full_precision, widen
+from .._inputs import add_to_diagonal
 from .._transforms import is_fixed
 from ..arguments import require_integer, require_non_negative, require_number
 from ..errors import unknown_choice
@@ -25,6 +25,7 @@ from ..matrix_functions.log import Log
 from ..matrix_functions.power import Power
 from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
+from ..precision import REAL, full_precision, widen
 from ..solvers import require_finite
 from .covariance import second_moment
 from .layout import no_view
@@ -302,7 +303,9 @@ def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
         require_finite(_NAME, moment, None)
         return add_to_diagonal(moment, eps) if eps else moment
     f = Log() if method.function == "log" else _power(method.power)
-    return apply(_NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None)
+    return apply(
+        _NAME, moment, f, eps=eps, gradient=method.gradient, driver=None, check_finite=None, known_hermitian=True
+    )
 
 
 def _power(exponent: float) -> ScalarFunction:

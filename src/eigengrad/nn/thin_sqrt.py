@@ -59,5 +59,6 @@ def thin_sqrt(points: Tensor, eps: float) -> Tensor:
         gradient="exact",
         driver=None,
         check_finite=None,
+        known_hermitian=True,
     )
     return add_to_diagonal(second_moment(precise_matmul(points, k / count**0.5), 1), eps**0.5)

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from .._execution import can_read
-from .._inputs import REAL, full_precision
 from ..arguments import require_integer, require_non_negative, require_number
 from ..gradients import GradientRule, resolve
 from ..matmul import precise_matmul
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.spectral import apply
 from ..matrix_functions.sqrt import Sqrt
+from ..precision import REAL, full_precision
 from .recoloring import recolor
 
 __all__ = ["WhitenColor2d", "transfer", "whiten_color"]
@@ -84,6 +84,7 @@ def whiten_color(
             f"{name}: style must have {samples} samples as content has, or 1 for all of them; got {tuple(style.shape)}"
         )
     options: dict[str, Any] = {"eps": eps, "gradient": gradient, "driver": None, "check_finite": None}
+    options["known_hermitian"] = True
 
     def roots(x_covariance: Tensor, s_covariance: Tensor) -> tuple[Tensor, Tensor]:
         whiten = apply(f"{name}, covariance of content", x_covariance, InvSqrt(), **options)

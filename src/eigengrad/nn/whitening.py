@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._inputs import add_to_diagonal, check_matrix, full_precision, widen
+from .._inputs import add_to_diagonal, check_matrix
 from ..arguments import require_non_negative
 from ..eigh import eigh
 from ..errors import unknown_choice
@@ -15,6 +15,7 @@ from ..matrix_functions import matrix_inv_sqrt
 from ..matrix_functions.inv_sqrt import InvSqrt
 from ..matrix_functions.spectral import into_domain
 from ..power_iteration import power_iteration
+from ..precision import full_precision, widen
 from ..solvers import require_finite
 
 __all__ = ["KINDS", "default_gradient", "whitening_matrix"]

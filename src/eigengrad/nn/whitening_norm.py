@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from .._compat import is_exporting, version, without_dispatch_modes
 from .._execution import can_read, not_traced
-from .._inputs import REAL, full_precision, widen
 from ..arguments import require_integer, require_number, require_positive
 from ..errors import LinAlgError
 from ..matmul import precise_matmul
+from ..precision import REAL, full_precision, widen
 from .distributed import warn_if_unsynchronised
 from .group_whitening import affine_map, group_whiten
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import real_dtype
 from ..kernels import Plan, column_major, plan_exists
+from ..precision import real_dtype
 from .fallback import decompose, name_non_finite
 
 __all__ = ["Plan", "eigh_operator", "is_operator", "plan"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._inputs import real_dtype
 from ..errors import ConvergenceError, LinAlgError, NonFiniteError, first_index
+from ..precision import real_dtype
 from . import lapack
 
 __all__ = ["decompose", "name_non_finite", "once_more"]

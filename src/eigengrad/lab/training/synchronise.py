@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...nn.distributed import all_reduce_sum
 from ...nn.whitening_norm import WhiteningNorm
-from ..precision import widen
+from ...precision import widen
 
 __all__ = ["SynchronisedBatchNorm2d", "synchronise"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .....nn.covariance import covariance
-from ....precision import full_precision, widen
+from .....precision import full_precision, widen
 from .transfer import Transfer, grouped
 
 __all__ = ["LearnedTransfer"]

@@ -11,7 +11,7 @@ from .....matmul import precise_matmul
 from .....matrix_functions import matrix_inv_sqrt, matrix_sqrt
 from .....nn.covariance import covariance
 from .....nn.whiten_color import transfer
-from ....precision import full_precision, widen
+from .....precision import full_precision, widen
 from .transfer import Transfer, grouped
 
 __all__ = ["SpectralTransfer"]
