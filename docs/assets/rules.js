@@ -1,5 +1,5 @@
 // The gradient rules of src/eigengrad/gradients, for a spectrum in ascending order: what takes the place of 1/|λi − λj|.
-// tests/test_site.py compares every one with the Python that the library runs.
+// tests/docs/test_site.py compares every one with the Python that the library runs.
 "use strict";
 
 window.eigengradRules = (() => {

@@ -25,7 +25,7 @@ import public_names
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WIDTHS = {"desktop": 1280, "phone": 390}
 LOOKED_AT = [
     "index.html",
