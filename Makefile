@@ -27,6 +27,8 @@ demo: $(READY)  ## the NaN, the remedy, and every method trained on digits: out/
 	@$(BIN)/eigengrad compare --results out/demo
 
 test: $(READY)  ## the test suite, with doctests (minutes)
+	@echo "==> compiling the CPU kernels, one type of number a process: else both of the tests' would compile all"
+	@for type in float32 float64; do $(BIN)/python -c "import torch, eigengrad; eigengrad.kernels.warmup(torch.$$type)" & done; wait
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest -q -m "not slow" -n 2 $(PYTEST)
 

@@ -7,6 +7,8 @@ import signal
 import pytest
 import torch
 
+from sampling import mark_the_rest_as_slow
+
 # The first changes torch, and the second hides numba: both are for processes of their own.
 collect_ignore_glob = ["helpers/second_device*", "without_numba/*"]
 
@@ -15,6 +17,11 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # counts when triton is imported
 with contextlib.suppress(ValueError):  # outside the main thread
     # Started in the background, a process ignores Ctrl-C, which some tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_the_rest_as_slow(items)
 
 
 @pytest.fixture

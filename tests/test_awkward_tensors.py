@@ -147,6 +147,7 @@ def assert_same(got: Any, expected: Any, *, refusable: bool = False) -> None:
         torch.testing.assert_close(got + 0, expected, rtol=rtol, atol=rtol, equal_nan=True)
 
 
+@pytest.mark.sample(2)
 @over_kinds
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @over_functions
@@ -160,6 +161,7 @@ def test_a_function_of_an_awkward_matrix_is_that_of_the_plain_one(name, dtype, k
         assert_same(outcome(lambda: ALL[name](KINDS[kind](A))), expected, refusable=kind == "wrapped")  # noqa: B023
 
 
+@pytest.mark.sample(2)
 @over_gradients
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @over_functions
@@ -284,6 +286,7 @@ def feature_map(dtype: torch.dtype, layout: str) -> Tensor:
     return layers_matrix.FORMATS[layout](layers_matrix.features(4, 8, 5, 6, dtype=dtype))
 
 
+@pytest.mark.sample(2)
 @over_kinds
 @over_formats
 @pytest.mark.parametrize("dtype", REAL, ids=str)
@@ -297,6 +300,7 @@ def test_a_layer_maps_awkward_features_as_plain_ones(name, dtype, layout, kind):
     assert_same(got, expected, refusable=kind == "wrapped")
 
 
+@pytest.mark.sample(2)
 @over_gradients
 @over_formats
 @pytest.mark.parametrize("dtype", REAL, ids=str)
@@ -310,6 +314,7 @@ def test_an_awkward_gradient_of_a_layer_gives_what_the_plain_one_gives(name, dty
     assert_same(got, expected)
 
 
+@pytest.mark.sample(2)
 @over_formats
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 @over_maps
@@ -341,6 +346,7 @@ def _with(entry: Any, parameter: str, value: Tensor, training: bool, grad: bool 
     return layer
 
 
+@pytest.mark.sample(2)
 @over_kinds
 @over_parameters
 @over_modes

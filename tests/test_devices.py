@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.utils import backend_registration
 
 HERE = Path(__file__).parent
 
 
+@pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch has no devices that are written in Python",
+)
 @pytest.mark.parametrize("group", ["functions", "rules", "modes", "layers", "state"])
 def test_second_device(group):
     """What :mod:`second_device_cases` checks, a group of cases a process."""

@@ -42,6 +42,7 @@ def incoming(subject: Subject, A: torch.Tensor, seed: int = 0) -> torch.Tensor:
     return randn(*S.shape, dtype=S.dtype, seed=seed)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 4)], ids=str)
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)
 @pytest.mark.parametrize("name", SPECTRA)

@@ -74,6 +74,7 @@ def test_values_are_those_of_scipy(n, dtype, generator):
     torch.testing.assert_close(overlap, torch.eye(n, dtype=L.dtype), rtol=0, atol=10 * tolerance)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 @pytest.mark.parametrize("batch", [(), (1,), (4,), (2, 3), (0,)], ids=str)
 @pytest.mark.parametrize("n", [1, 2, 4, 17])

@@ -114,6 +114,7 @@ def test_everything_else_is_torchs_own():
 # Values and gradients -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
 @pytest.mark.parametrize("batch", [(2,), (2, 3), (0,)], ids=str)
 @pytest.mark.parametrize("name", CALLS)
@@ -151,6 +152,7 @@ def test_gradients_are_those_of_torch_away_from_ties(name, dtype):
 TIES = {"identity": (1.0, 1.0, 1.0), "repeated": (2.0, 1.0, 1.0), "deficient": (2.0, 0.0, 0.0), "zero": (0.0, 0.0, 0.0)}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore::eigengrad.errors.GradientWarning")
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
 @pytest.mark.parametrize("tie", TIES)

@@ -41,6 +41,7 @@ def gradient(A, full_matrices=False, **arguments):
 # Values -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("full_matrices", [True, False], ids=["full", "thin"])
 @pytest.mark.parametrize(
@@ -59,6 +60,7 @@ def test_values_are_those_of_torch_for_every_shape(shape, full_matrices, dtype, 
     torch.testing.assert_close(product, A, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("full_matrices", [True, False], ids=["full", "thin"])
 @pytest.mark.parametrize("case", PAIR_RULES, ids=str)
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 1), (0, 3, 2), (2, 0, 4)], ids=str)
@@ -156,6 +158,7 @@ def test_taylor_tends_to_exact_with_its_degree(m, n, dtype, generator):
 # Ties and rank deficiency -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("full_matrices", [True, False], ids=["full", "thin"])
 @pytest.mark.parametrize(("m", "n"), SHAPES)
 @pytest.mark.parametrize("case", REGULAR, ids=str)
@@ -207,6 +210,7 @@ def test_a_tall_matrix_has_the_exact_reciprocal_of_sigma_down_to_round_off(case)
         assert g == pytest.approx(1 / sigma if sigma > 3 * torch.finfo(A.dtype).eps else 0.0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
 @pytest.mark.parametrize(("m", "n"), SHAPES)
 @pytest.mark.parametrize("case", REGULAR, ids=str)
@@ -260,6 +264,7 @@ def test_svd_and_eigh_agree_for_positive_matrices(case, dtype, generator):
     torch.testing.assert_close(right, eigen, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("c", [2.0**-100, 2.0**100], ids=["1e-30", "1e30"])
 @pytest.mark.parametrize("spectrum", ["separated", "ties", "half rank", "cluster 1e-06", "graded"])
 @pytest.mark.parametrize("case", [case for case in REGULAR if case.scale_free], ids=str)
@@ -286,6 +291,7 @@ def vector_gradient(A, **arguments):
     return torch.autograd.grad(vector_loss(*eg.svd(A, full_matrices=False, **arguments)).sum(), A)[0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore::eigengrad.GradientWarning")  # below 3e-39 the gradient overflows
 @pytest.mark.parametrize("scale", [1e-42, 1e-39, 3e-39, 1e-38, 1e-37, 1e-36, 1e-33, 1e-30, 1e30, 1e37], ids=str)
 @pytest.mark.parametrize("case", [case for case in PAIR_RULES if case.scale_free], ids=str)
@@ -302,6 +308,7 @@ def test_gradient_is_that_of_float64_limited_to_the_range_of_float32(m, n, case,
     torch.testing.assert_close(actual.double(), expected, rtol=0, atol=error * float(expected.abs().max()))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore::eigengrad.GradientWarning")
 @pytest.mark.parametrize("scale", [1e-44, 1e-42, 1e-39, 1e-38, 1e-36], ids=str)
 @pytest.mark.parametrize("spectrum", ["ties", "half rank", "rank one", "identity", "graded", "cluster 1e-06"])

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 
-from griffe import Docstring, DocstringSectionKind, Parser
+from griffe import Docstring, DocstringSectionKind
 
 __all__ = ["doctests_as_blocks", "roles_as_links", "to_markdown"]
 
@@ -63,7 +63,7 @@ def to_markdown(text: str, resolve: Callable[[str], str | None], formula: str | 
     examples: list[str] = []
     # Google's format takes what stands before a colon in "Returns" for a type; here it is all text.
     text = text.replace("\nReturns:\n", "\nResult:\n").replace("::\n", ":\n")
-    sections = Docstring(roles_as_links(text, resolve)).parse(Parser.google)
+    sections = Docstring(roles_as_links(text, resolve)).parse("google")
     for position, section in enumerate(sections):
         kind = section.kind
         if kind is DocstringSectionKind.text:

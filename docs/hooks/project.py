@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,11 @@ def version(root: Path = ROOT) -> str:
 
 def addresses(root: Path = ROOT) -> dict[str, str]:
     """The project's URLs in pyproject.toml by their names in lower case; none are invented."""
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    return {name.lower(): address for name, address in project.get("urls", {}).items()}
+    section = re.search(
+        r"^\[project\.urls\]\n(.*?)(?=^\[|\Z)", (root / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL
+    )
+    found = re.findall(r'^"?([^"=\n]+?)"?\s*=\s*"(.+?)"', section[1] if section else "", re.MULTILINE)
+    return {name.lower(): address for name, address in found}
 
 
 def on_config(config: Any, **_: Any) -> Any:

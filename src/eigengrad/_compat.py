@@ -86,12 +86,13 @@ def without_tracing() -> Iterator[None]:
         torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
 
 
-def _not_known() -> bool:
-    return False
+def _is_exporting() -> bool:
+    """Whether ``torch.export.export(strict=False)`` is at work: with ``strict=True`` it looks like a compilation."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
 
 
-#: ``torch.compiler.is_exporting``, which torch 2.6 does not have: there no export is told from a compilation.
-is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", _not_known)
+#: ``torch.compiler.is_exporting``, which torch 2.6 does not have.
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", _is_exporting)
 
 
 def as_trace_constant(function: Callable[[], Result]) -> Callable[[], Result]:

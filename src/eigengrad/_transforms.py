@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -125,7 +125,8 @@ def _in_graph(eager: type[Batched], *arguments: Any) -> Any:
     if _prepare_graph() > 1:
         raise NotImplementedError(_NESTED_FORWARD_MODE)
     for argument in arguments:
-        if is_dataclass(argument) and hasattr(argument, "__post_init__"):  # made anew in the graph, with its checks
+        # A dataclass with checks, made anew in the graph. (The compiler of torch 2.6 does not know is_dataclass.)
+        if hasattr(argument, "__dataclass_fields__") and hasattr(argument, "__post_init__"):
             for field in fields(argument):
                 if not is_fixed(getattr(argument, field.name)):
                     _warn_uncompiled()

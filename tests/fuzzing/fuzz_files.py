@@ -3,7 +3,7 @@
     python tests/fuzzing/fuzz_files.py                            # 9,000 files a reader, 108,000 in all (10 min)
     python tests/fuzzing/fuzz_files.py --seed 5 --reader zip      # other files, of one reader; nothing is written
 
-The readers, and how their files are changed, are those of ``tests/lab/test_hostile_files.py``. They run in processes of
+The readers, and how their files are changed, are those of ``tests/fuzzing/mutated_files.py``. They run in processes of
 their own, which have 2 GB more than they start with and 10 s for each file. The count is written to
 ``benchmarks/results/fuzz_files.md`` and ``.json``.
 
@@ -20,19 +20,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "tests" / "lab"), str(ROOT / "benchmarks")]
-
-import test_hostile_files as hostile  # noqa: E402
+sys.path.append(str(ROOT / "benchmarks"))
 
 import harness  # noqa: E402
+import mutated_files  # noqa: E402
 
 FILES = 9_000  # of each reader
 PART = 1_000  # files of one process: a failure ends it, and the rest of its files are not read
 
 
 def read_part(reader: str, seed: str, files: int) -> dict[str, object]:
-    """What one process found (:func:`test_hostile_files.fuzz`), or how it ended."""
-    command = [sys.executable, "-X", "faulthandler", hostile.__file__, reader, seed, str(files), str(20 * files)]
+    """What one process found (:func:`mutated_files.fuzz`), or how it ended."""
+    command = [sys.executable, "-X", "faulthandler", mutated_files.__file__, reader, seed, str(files), str(20 * files)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
@@ -68,10 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=FILES, help="of each reader")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--reader", choices=list(hostile.READERS), help="only this one; nothing is written")
+    parser.add_argument("--reader", choices=list(mutated_files.READERS), help="only this one; nothing is written")
     arguments = parser.parse_args(argv)
     rows, failures, began = [], [], time.monotonic()
-    for reader in [arguments.reader] if arguments.reader else hostile.READERS:
+    for reader in [arguments.reader] if arguments.reader else mutated_files.READERS:
         rows.append(read_files(reader, arguments.seed, arguments.files, failures))
         print(", ".join(f"{key}: {value}" for key, value in rows[-1].items() if key != "count"), flush=True)
     for failure in failures:

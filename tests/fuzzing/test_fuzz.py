@@ -17,7 +17,12 @@ def small_batch(number, monkeypatch):
     return fuzz.run_batch(SEED, number)
 
 
-@pytest.mark.parametrize("number", BATCHES)
+QUICK = (2, 5, 12, 32)  # the sizes of the quick suite
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(b, marks=() if fuzz.shape(b)[0] in QUICK else pytest.mark.slow) for b in BATCHES]
+)
 def test_no_gradient_is_nan_or_infinite(number, monkeypatch):
     result = small_batch(number, monkeypatch)
     assert result.matrices >= 4

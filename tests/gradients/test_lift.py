@@ -28,6 +28,7 @@ def gradient(A, **arguments):
     return torch.autograd.grad((W.to(V.dtype) * V**2).sum(), A)[0]
 
 
+@pytest.mark.sample(2)
 @quiet
 @pytest.mark.parametrize("scale", [1e-42, 1e-39, 3e-39, 1e-38, 1e-37, 1e-36, 1e-33, 1e-30, 1e30, 1e37], ids=str)
 @pytest.mark.parametrize("case", SCALE_FREE, ids=str)
@@ -44,6 +45,7 @@ def test_gradient_is_that_of_float64_limited_to_the_range_of_float32(k, case, sc
     torch.testing.assert_close(actual.double(), expected, rtol=0, atol=error * float(expected.abs().max()))
 
 
+@pytest.mark.sample(2)
 @quiet
 @pytest.mark.parametrize("scale", [1e-44, 1e-42, 1e-39, 1e-36], ids=str)
 @pytest.mark.parametrize("spectrum", ["ties", "half rank", "identity", "indefinite", "graded", "cluster 1e-06"])
@@ -81,6 +83,7 @@ def test_gradient_of_values_beside_vectors_is_kept(generator):
     torch.testing.assert_close(A.grad, torch.outer(V[:, -1], V[:, -1]).detach())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("power", [-100, -98, -80, -76, -74, -60, 60, 100])
 @pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.parametrize("case", SCALE_FREE, ids=str)

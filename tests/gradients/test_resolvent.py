@@ -65,6 +65,7 @@ EVERY = KEPT_APART | KEPT_TIED
 # eigh ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @DOUBLE
 @pytest.mark.parametrize("name", EVERY)
 def test_second_derivatives_of_the_projector_are_those_of_finite_differences(name, dtype, generator):
@@ -73,6 +74,7 @@ def test_second_derivatives_of_the_projector_are_those_of_finite_differences(nam
     assert gradgradcheck(lambda A: project(hermitian(A), k), A, check_fwd_over_rev=True)
 
 
+@pytest.mark.sample(1)
 @DOUBLE
 @pytest.mark.parametrize("name", KEPT_APART)
 def test_second_derivatives_of_values_and_vectors_are_those_of_finite_differences(name, dtype, generator):
@@ -155,6 +157,7 @@ def test_batches_and_vmap_have_the_hessian_of_each_matrix(generator):
     torch.testing.assert_close(found, torch.einsum("bijkl,bkl->bij", expected, D), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.sample(1)
 @DOUBLE
 @pytest.mark.parametrize("name", ["generic", "dropped tied", "rank one"])
 def test_third_derivatives_are_those_of_finite_differences(name, dtype, generator):
@@ -254,6 +257,7 @@ TRIPLES = {
 }
 
 
+@pytest.mark.sample(1)
 @DOUBLE
 @SHAPES
 @pytest.mark.parametrize("name", TRIPLES)

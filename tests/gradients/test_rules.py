@@ -52,6 +52,7 @@ def test_every_rule_of_the_registry_is_in_the_matrix():
 # Transforms ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("transform", "dtype"), transforms())
 @pytest.mark.parametrize("decomposition", decompositions(RULES))
 def test_transform_gives_the_gradient_of_plain_backward(decomposition, transform, dtype, generator):
@@ -92,6 +93,7 @@ def test_nested_forward_mode_is_right_or_refused(name, generator):
 # Facts of every rule ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
 @pytest.mark.parametrize("decomposition", decompositions(RULES))
 def test_reverse_mode_is_the_adjoint_of_forward_mode(decomposition, dtype, generator):

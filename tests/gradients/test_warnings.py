@@ -316,6 +316,7 @@ def constant_vectors(A):
     return (eg.eigh(A).eigenvectors ** 2).sum()
 
 
+@pytest.mark.sample(2)
 @both_paths
 @pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
 @pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-12, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3])

@@ -35,6 +35,7 @@ def same_bits(*pairs):
 # Tensors of every kind ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @dtypes
 @pytest.mark.parametrize("n", [1, 2, 4, 7, 20])
 @pytest.mark.parametrize("batch", [(), (1,), (5,), (2, 3), (1, 1, 2), (2, 1, 3), (4, 1), (1, 1)], ids=str)

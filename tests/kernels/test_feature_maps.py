@@ -113,25 +113,10 @@ def assert_passes_are_right(passes: KernelPasses | BlasPasses, x: Tensor, groups
 CASES = list(itertools.product(SIZES, POSITIONS, LAYOUTS, [F32, F64], ["kernels", "BLAS"]))
 
 
-def pairwise(cases):
-    """A subset in which every two values of different parameters still meet, the same one every time."""
-
-    def pairs(case):
-        return set(itertools.combinations(enumerate(case), 2))
-
-    missing, chosen = set().union(*map(pairs, cases)), []
-    while missing:
-        chosen.append(max(cases, key=lambda case: len(pairs(case) & missing)))
-        missing -= pairs(chosen[-1])
-    return chosen
-
-
-SAMPLE = pairwise(CASES)
-
-
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("d", "positions", "layout", "dtype", "kind"),
-    [pytest.param(*case, marks=[] if case in SAMPLE else pytest.mark.slow) for case in CASES],
+    CASES,
 )
 def test_passes_are_right_for_every_size_and_tail(d, positions, layout, dtype, kind):
     samples = 40 if positions < 7 else 11
@@ -157,6 +142,7 @@ def test_passes_are_right_for_groups_within_a_vector(d, count, dtype):
     assert_passes_are_right(kernel_passes(x, 32 // d), x, 32 // d, TOLERANCE[dtype])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 9, 15, 16, 17, 127, 129, 400])
 @pytest.mark.parametrize(("d", "groups"), [(16, 1), (16, 5), (24, 3), (32, 2), (48, 2), (80, 1), (96, 2)])
@@ -236,6 +222,7 @@ def test_results_that_are_streamed_past_the_caches_have_the_same_bits(d, layout,
         assert torch.equal(a, b)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("d", [1, 3, 4, 12, 16, 32])

@@ -9,6 +9,7 @@ from eigengrad import kernels
 REAL = [torch.float32, torch.float64]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 @pytest.mark.parametrize(
     "rule",

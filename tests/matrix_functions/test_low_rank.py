@@ -63,6 +63,7 @@ def mp_gradient(function, A: torch.Tensor, G: torch.Tensor) -> torch.Tensor:
         return result
 
 
+@pytest.mark.sample(2)
 @every_case
 @every_shape
 @pytest.mark.parametrize("dtype", [F64, F32], ids=str)
@@ -93,6 +94,7 @@ def test_the_gradient_is_as_accurate_as_the_smallest_kept_singular_value_allows(
     assert relative_error(gradient(lambda X: low_rank(X, 2), A, G), expected) < 1e-14 / small
 
 
+@pytest.mark.sample(2)
 @every_case
 @every_shape
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)
@@ -107,6 +109,7 @@ def test_derivatives_are_exact_everywhere(case, shape, dtype):
     assert gradgradcheck(call, A, check_fwd_over_rev=True, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.sample(2)
 @every_case
 @every_shape
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)

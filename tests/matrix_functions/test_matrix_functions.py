@@ -47,6 +47,7 @@ def symmetrised(entry: Entry, **options):
 # ---------------------------------------------------------------------------------------------------------- values
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)
 @pytest.mark.parametrize("name", SPECTRA)
 @every_function
@@ -139,6 +140,7 @@ def test_whole_powers_of_singular_matrices_have_the_gradient_of_the_product(p, p
 # ----------------------------------------------------------------------------------------------------- derivatives
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)
 @pytest.mark.parametrize("name", SPECTRA)
 @every_function
@@ -324,6 +326,7 @@ RULES = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)
 @every_function
@@ -676,6 +679,7 @@ def representable(entry: Entry, scale: float, dtype: torch.dtype) -> bool:
     return max(numbers) < torch.finfo(dtype).max / 1e3
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 @pytest.mark.parametrize("entry", WITH_EPS, ids=ids(WITH_EPS))
@@ -693,6 +697,7 @@ def test_with_eps_no_gradient_is_ever_non_finite(entry, adversary, dtype):
     assert tried >= 6
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("adversary", ["identity", "cluster 1e-7", "rank one"])
 @pytest.mark.parametrize("entry", [e for e in WITH_EPS if e.degree is not None], ids=lambda e: e.name)

@@ -78,6 +78,7 @@ def test_second_is_accurate_relative_to_its_size_for_points_of_every_sign(p):
         assert abs(value - second_exact(p, *triple)) <= 2e-10 * size, triple
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)
 @pytest.mark.parametrize("name", SIGNED)
 @pytest.mark.parametrize("p", [-3, -2, -1, 0, 1, 2, 3, 6])

@@ -158,6 +158,7 @@ def test_a_wrong_number_of_channels_is_named(layer):
         layer.make(8)(torch.randn(2, 6, 3, 3, dtype=F64))
 
 
+@pytest.mark.sample(2)
 @over(LAYERS)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.complex64])
@@ -204,6 +205,7 @@ def test_group_size_and_number_of_groups_are_two_ways_to_say_it(option, groups, 
     assert module.running_covariance.shape == (groups, size, size)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("track", [True, False])
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("momentum", [None, 0.3])

@@ -19,6 +19,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("before", BEFORE)

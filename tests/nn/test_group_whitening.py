@@ -51,6 +51,7 @@ def assert_fused_is_composed(module, x: Tensor) -> None:
         assert (got - expected).norm() < 1e-10 * max(expected.norm(), 1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
 @pytest.mark.parametrize("memory", [name for name in FORMATS if name != "expanded"])
 @pytest.mark.parametrize("ndim", SHAPES)

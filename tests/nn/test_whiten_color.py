@@ -229,6 +229,7 @@ def strengths(alpha: float | Tensor, samples: int) -> Tensor:
     return torch.as_tensor(alpha, dtype=F64).expand(samples)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("layout", ["NCHW", "channels_last"])
 @pytest.mark.parametrize("styles", [1, 3])
 @pytest.mark.parametrize("alpha", [1.0, 0.3, 0.0, "learned"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -45,7 +45,7 @@ class Partial(PairRule):
 
     def opposite(self, n: int) -> Partial:
         """The rule that keeps what this one drops of n eigenvalues."""
-        return replace(self, k=self.k - n if self.k > 0 else n + self.k)
+        return Partial(self.rule, self.k - n if self.k > 0 else n + self.k)
 
     def joined(self, eigenvalues: Tensor, kept: Tensor) -> Tensor:
         """The ascending eigenvalues, (..., n), with others in place of those that are kept, (..., |k|)."""

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -258,7 +258,7 @@ def _gradient(
 
 def _dropped_pairs(operator: Operator, A: Tensor, L: Tensor, V: Tensor) -> tuple[Operator, Tensor, Tensor]:
     """The pairs that are not kept, as functions of A, and the operator that keeps them."""
-    dropped = replace(operator, rule=operator.rule.opposite(L.shape[-1]))
+    dropped = type(operator)(operator.rule.opposite(L.shape[-1]))  # torch 2.6 does not compile dataclasses.replace
     results = operator.results(L, V, A.shape)
     if torch.compiler.is_compiling() and not functorch_active():  # no compiled backward pass is differentiated again
         return dropped, *dropped.pairs(*dropped.kept(*results))

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import cfunc, njit, types
+from numba import cfunc, njit, types, version_info
 
 from . import cache
 from .launch import Launcher
@@ -41,8 +41,14 @@ def device_function(function: Function) -> Function:
     return njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
 
 
+#: numba 0.58 copies the whole function for each of its statements: minutes for a large one (numba issues 8989, 9204).
+_INLINES_QUICKLY = version_info[:2] >= (0, 59)
+
+
 def inline(function: Function) -> Function:
     """Compile a function as a part of its only caller: by itself first, a large one would take as long again."""
+    if not _INLINES_QUICKLY:
+        return device_function(function)
     return njit(nogil=True, inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
 
 

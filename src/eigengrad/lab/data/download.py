@@ -258,5 +258,9 @@ def _named(part: Path) -> Iterator[None]:
 
 
 def _digest(path: Path) -> str:
+    """The SHA-256 of a file. (``hashlib.file_digest`` came with Python 3.11.)"""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

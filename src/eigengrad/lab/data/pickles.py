@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,7 +63,9 @@ class ByteArray:
             raise ValueError("an array was never filled")
         content = self.content.encode("latin-1") if isinstance(self.content, str) else self.content
         flat = np.frombuffer(content, dtype=np.uint8)
-        return flat.reshape(self.shape, order="F" if self.order == "F" else "C").copy()
+        order: Literal["F", "C"] = "F" if self.order == "F" else "C"
+        array: np.ndarray[Any, np.dtype[np.uint8]] = flat.reshape(self.shape, order=order).copy()
+        return array
 
 
 @dataclass(frozen=True)
