@@ -61,7 +61,7 @@ def page(name: str, family: Family) -> str:
     else:
         text += _value(name, thing)
     siblings = [f"[`{other}`]({other}.md)" for other in family.names if other != name]
-    text += "\n## See also\n\n"
+    text += "\n## See also { data-search-exclude }\n\n"
     text += f"[{family.title}: how it works](../{family.guide})" + (" · " if siblings else "") + " · ".join(siblings)
     return text + "\n"
 
