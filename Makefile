@@ -7,10 +7,10 @@ VERSIONS ?= /tmp/eigengrad-versions
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-plain test-slow test-gpu test-versions fuzz fuzz-files lint bench docs docs-serve clean
+.PHONY: help demo test test-plain test-slow test-gpu test-versions test-core test-browser fuzz fuzz-files lint bench docs docs-serve dist clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@echo "==> making the environment in $(VENV) (once; torch comes first and is large)"
@@ -44,6 +44,20 @@ test-plain: $(READY)  ## the core without kernels: switched off, and with a numb
 test-slow: $(READY)  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow -n 2 $(PYTEST)
 
+# make test-core PYTHON=python3.12 TORCH='torch==2.13.0' NUMBA=    the core on versions of your choice; an empty NUMBA is none
+TORCH ?= torch
+NUMBA ?= numba
+test-core:  ## the core tests in an environment with PYTHON, TORCH and NUMBA of your choice (CI's matrix)
+	@rm -rf build/core && $(PYTHON) -m venv build/core
+	@build/core/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) $(NUMBA) \
+	    numpy scipy scikit-learn hypothesis mpmath onnx onnxscript setuptools pytest pytest-xdist
+	@PYTHONPATH=src build/core/bin/python -m pytest -q -m "not slow" -n 2 \
+	    $(if $(NUMBA),tests --ignore=tests/lab --ignore=tests/fuzzing,$(PLAIN)) $(PYTEST)
+
+test-browser: $(READY)  ## the studio and the documentation in a real browser (needs Chromium)
+	@$(PIP) 'playwright>=1.45'
+	@$(BIN)/python -m pytest -q -m slow tests/lab/studio tests/docs/test_site.py $(PYTEST)
+
 test-versions:  ## the core tests on the oldest and the newest torch, counted in benchmarks/results/versions.md
 	@$(PYTHON) benchmarks/versions.py $(VERSIONS)
 
@@ -71,6 +85,15 @@ docs: $(READY)  ## the documentation with its tutorials run, built into site/
 docs-serve: $(READY)  ## the documentation at http://127.0.0.1:8000, built again when a page changes
 	@echo "==> http://127.0.0.1:8000 (Ctrl-C ends it)"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --quiet
+
+dist: $(READY)  ## wheel and source distribution in dist/, checked and installed in clean environments
+	@$(PIP) build check-wheel-contents twine
+	@rm -rf dist
+	@echo "==> building"
+	@$(BIN)/python -m build --outdir dist . > /dev/null
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/check-wheel-contents dist/*.whl
+	@$(BIN)/python .ci/check_dist.py dist/*.whl dist/*.tar.gz
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) site out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

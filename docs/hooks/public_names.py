@@ -96,7 +96,7 @@ FAMILIES = (
             "linalg.pinv",
         ),
     ),
-    Family("Diagnostics", "nan.md", ("spectrum_report", "SpectrumReport", "GradientMonitor")),
+    Family("Diagnostics", "nan.md", ("diagnose", "Diagnosis", "spectrum_report", "SpectrumReport", "GradientMonitor")),
     Family(
         "Errors and warnings",
         "errors.md",

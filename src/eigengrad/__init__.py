@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import linalg
 from .config import show_config
 from .diagnostics import GradientMonitor, SpectrumReport, spectrum_report
+from .doctor import Diagnosis, diagnose
 from .eigh import eigh
 from .errors import (
     ConvergenceError,
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Clip",
     "ConvergenceError",
+    "Diagnosis",
     "DomainError",
     "Exact",
     "GaugeError",
@@ -66,6 +68,7 @@ __all__ = [
     "SpectrumReport",
     "Taylor",
     "Truncate",
+    "diagnose",
     "eigh",
     "eigvalsh",
     "kabsch",

@@ -37,6 +37,13 @@ def require_non_negative(owner: str, argument: str, value: Any) -> None:
         raise ValueError(f"{owner}: {argument} must not be negative; got {value!r}")
 
 
+def require_share(owner: str, argument: str, value: Any) -> None:
+    """Refuse what is not a number from 0 to 1."""
+    require_number(owner, argument, value)
+    if not 0 <= value <= 1:
+        raise ValueError(f"{owner}: {argument} must be from 0 to 1; got {value!r}")
+
+
 def require_count(owner: str, k: Any, n: int) -> None:
     """Refuse a number of eigenvalues or singular values, of the smallest if negative, that there are not."""
     if isinstance(k, bool) or not isinstance(k, int):

@@ -46,13 +46,26 @@ def test_a_page_has_signature_and_description(name):
 
 @pytest.mark.parametrize("name", [n for n in OURS if not n.startswith(("testing", "kernels", "linalg"))])
 def test_what_computes_has_a_formula(name):
-    words = {"GradientRule", "GradientMonitor", "SpectrumReport", "show_config", "patch_torch", "spectrum_report"}
+    words = {
+        "diagnose",
+        "Diagnosis",
+        "GradientRule",
+        "GradientMonitor",
+        "SpectrumReport",
+        "show_config",
+        "patch_torch",
+        "spectrum_report",
+    }
     assert name in formulas.FORMULAS or name in ERRORS | words
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_page_has_an_example(name):
-    assert "```python\n" in reference.page(name, PAGES[name]) or name in {"GradientRule", "ConvergenceError"}
+    assert "```python\n" in reference.page(name, PAGES[name]) or name in {
+        "GradientRule",
+        "ConvergenceError",
+        "Diagnosis",
+    }
 
 
 def test_no_formula_belongs_to_a_name_that_is_gone():

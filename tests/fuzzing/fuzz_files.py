@@ -1,6 +1,6 @@
 """No file crashes a reader: mutated files, by the hundred thousand, through every reader of the lab.
 
-    python tests/fuzzing/fuzz_files.py                            # 9,000 files a reader, 108,000 in all (10 min)
+    python tests/fuzzing/fuzz_files.py                            # 9,000 files a reader, 117,000 in all (10 min)
     python tests/fuzzing/fuzz_files.py --seed 5 --reader zip      # other files, of one reader; nothing is written
 
 The readers, and how their files are changed, are those of ``tests/fuzzing/mutated_files.py``. They run in processes of

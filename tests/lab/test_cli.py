@@ -160,6 +160,7 @@ TRANSLATE = ("translate", "train", "--domain-a", ".", "--domain-b", ".")
         (("compare", "--jobs", "0"), "'--jobs'"),
         (("warmup", "kernels"), "subjects: got 'kernels'; expected one of 'eigensolvers', 'feature_maps', 'vjp'"),
         (("translate-nothing",), "No such command"),
+        (("fetch", "mnist"), "NAME: got 'mnist'; expected one of 'cifar10', 'cifar100', 'tiny_imagenet'"),
         ((*TRANSLATE, "--image-size", "32"), "error: --image-size must be at least 64 for 3 scales"),
         ((*TRANSLATE, "--width", "5"), "error: --group-size must divide the 20 channels of the features (4 × --width)"),
     ],
@@ -277,6 +278,55 @@ def test_dry_runs_print_the_plan_and_the_time_and_write_nothing(call, tmp_path):
         assert code == 0
         assert "estimated time:" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_says_which_data_is_missing(call):
+    code, text = call("reproduce", "all", "--scale", "small", "--dry-run")
+    text = re.sub(r"\s+", " ", text)
+    assert code == 0
+    assert "data for fig1b, table3, fig5, table4, fig6 is missing. cifar10: data_root" in text
+    assert "eigengrad fetch cifar100 --data-root DIR" in text
+    assert "data for fig9, fig10, table8, table9 is missing. artworks: data_root" in text
+    code, text = call("reproduce", "all", "--scale", "smoke", "--dry-run")
+    assert (code, "all data is there" in text) == (0, True)
+
+
+def test_fetch_says_what_it_would_download(call, tmp_path):
+    code, text = call("fetch", "cifar10", "cifar100", "--data-root", "DIR", "--dry-run")
+    assert code == 0
+    assert (
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz, 170 MB → DIR/cifar10/cifar-10-python.tar.gz" in text
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_fetch_puts_each_data_set_where_the_experiments_look(call, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("eigengrad.lab.data.fetch", lambda name, root: asked.append((name, root)) or root / "file")
+    code, text = call("fetch", "cifar10", "--data-root", str(tmp_path))
+    assert (code, asked) == (0, [("cifar10", tmp_path / "cifar10")])
+    assert f"cifar10 is in {tmp_path / 'cifar10' / 'file'}" in text
+
+
+def test_every_command_that_computes_takes_threads(call):
+    for command in (
+        *(("compare",), ("train",), ("sweep",), ("reproduce",), ("bench",), ("color",), ("stylize",), ("doctor",)),
+        *(("stylize", "train-codec"), ("studio",), ("translate", "train"), ("translate", "apply")),
+    ):
+        code, text = call(*command, "--help")
+        assert (code, "--threads" in text) == (0, True), command
+
+
+def test_the_help_of_stylize_shows_its_options(call):
+    code, text = call("stylize", "--help")
+    assert code == 0
+    for option in ("--blend", "--mask", "--each", "--strength", "--style-size"):
+        assert option in text
+
+
+def test_errors_are_per_cent_in_the_line_of_an_epoch(call):
+    text = call("train", "--epochs", "1", "--subset", "200", "--threads", "1")[1]
+    assert re.search(r"epoch 1/1 .*train error \d+\.\d\d %  test error \d+\.\d\d %", re.sub(r"\s*\n", " ", text))
 
 
 def test_power_iteration_takes_the_iterations_of_the_paper_unless_said(call):

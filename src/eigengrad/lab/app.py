@@ -9,8 +9,11 @@ import typer
 from .commands.bench import bench
 from .commands.color import color
 from .commands.compare import compare
+from .commands.doctor import doctor
+from .commands.fetch import fetch
 from .commands.info import info
 from .commands.reproduce import reproduce
+from .commands.studio import studio
 from .commands.stylize import stylize
 from .commands.sweep import sweep
 from .commands.train import train
@@ -26,9 +29,12 @@ app.command()(compare)
 app.command()(train)
 app.command()(sweep)
 app.command()(reproduce)
+app.command()(fetch)
 app.command()(bench)
 app.command()(info)
 app.command()(warmup)
+app.command()(doctor)
+app.command()(studio)
 app.command()(color)
 app.add_typer(stylize)
 app.add_typer(translate, name="translate")

@@ -36,7 +36,8 @@ def _without_extra(error: ModuleNotFoundError) -> int:
         return 0
     sys.stderr.write(
         f"error: the command line needs the extra `lab` ({missing} is not installed): "
-        "pip install 'eigengrad[lab]'. Only `eigengrad info` does without it.\n"
+        "pip install 'eigengrad[lab]', or in a clone of the repository pip install '.[lab]'. "
+        "Only `eigengrad info` does without it.\n"
     )
     return _FAILED
 

@@ -130,7 +130,7 @@ def test_without_a_root_it_is_said_where_to_get_the_data(name):
         load(name)
     if name in ARCHIVES:
         assert ARCHIVES[name].url in str(caught.value)
-        assert f"fetch('{name}', 'DIR')" in str(caught.value)
+        assert f"eigengrad fetch {name} --data-root DIR" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [MissingDataError, CorruptDataError])

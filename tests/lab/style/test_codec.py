@@ -121,9 +121,8 @@ class TestShipped:
         encodings = stylization._encodings(content.pixels, codec.require(level), 0, True, 1024)
         (own,) = stylization._moments(encodings, 1, [None])
         change = stylization._map(own, wanted)
-        made = Moments.merge(
-            Moments.of(change(stylization._points(features, 1))) for encoding in encodings for _, features in encoding
-        )
+        features = [encoding.features(tile) for encoding in encodings for tile in encoding.tiles]
+        made = Moments.merge(Moments.of(change(stylization._points(part, 1))) for part in features)
         assert float((made.covariance - wanted.covariance).norm() / wanted.covariance.norm()) < 1e-3
 
     def test_features_of_the_result_are_nearer_to_the_styles(self, codec: Codec, photos: list[Picture]) -> None:

@@ -97,4 +97,4 @@ def _cached(signature: Any, function: Callable[..., int], number: str) -> Any:
 @functools.cache
 def _announce() -> None:
     """Say, once in a process, why a call takes seconds."""
-    _log.warning("compiling kernels for this CPU (each once: later processes reuse them)")
+    _log.warning("compiling kernels for this CPU: a few seconds each, once (later processes reuse them)")

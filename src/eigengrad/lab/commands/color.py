@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import complain, conclude, explained, say
+from .terminal import complain, conclude, explained, progress_bar, say
+from .threads import Threads, limit_threads
 
 if TYPE_CHECKING:
     from ..style.batch import Job
@@ -32,6 +33,7 @@ def color(
     palette_mask: Annotated[
         Path | None, typer.Option(help="Grey picture that is white where PALETTE counts.", show_default=False)
     ] = None,
+    threads: Threads = None,
 ) -> None:
     """Give a picture the colours of another.
 
@@ -52,6 +54,7 @@ def color(
         from ..style.color import Palette, transfer_colors
         from ..style.images import read_mask, read_picture, refuse_output, write_picture
 
+        limit_threads(threads)
         others = [path for path in (palette, mask, palette_mask) if path is not None]
         planned = jobs(content, output, others)
         inputs = [*others, *(job.content for job in planned)]
@@ -66,7 +69,8 @@ def color(
             picture = read_picture(job.content)
             refuse_output(job.output, inputs, transparent=picture.alpha is not None)
             where = None if mask is None else read_mask(mask, picture.size)
-            result = transfer_colors(picture, colours, strength=strength, mask=where)
+            with progress_bar(job.content.name) as progress:
+                result = transfer_colors(picture, colours, strength=strength, mask=where, progress=progress)
             write_picture(result, job.output, inputs=inputs)
             say(f"{job.content} → {job.output}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from .experiment_options import DryRun, Jobs, Results, Trials
+from .experiment_options import DryRun, Jobs, Results, Threads, Trials
 from .terminal import duration, explained, listed, say, show
 
 __all__ = ["compare"]
@@ -14,6 +14,7 @@ __all__ = ["compare"]
 def compare(
     trials: Trials = None,
     jobs: Jobs = None,
+    threads: Threads = None,
     results: Results = Path("results"),
     dry_run: DryRun = False,
 ) -> None:
@@ -37,7 +38,12 @@ def compare(
     with explained():
         start = time.perf_counter()
         settings = Context(
-            results=results, trials=trials, jobs=jobs, threads=None if jobs else 1, progress=True, say=say
+            results=results,
+            trials=trials,
+            jobs=jobs,
+            threads=threads or (None if jobs else 1),
+            progress=True,
+            say=say,
         )
         experiment = Comparison()
         plan = experiment.plan("smoke", settings)

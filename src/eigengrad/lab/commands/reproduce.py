@@ -72,7 +72,9 @@ def reproduce(
         chosen = [find(name) for name in names]
         settings = context(results, data_root, trials, group_size, jobs, threads, backend, address)
         _announce(chosen, scale, settings)
-        if not dry_run:
+        if dry_run:
+            _check_data(chosen, scale, settings)
+        else:
             _run(chosen, scale, settings)
 
 
@@ -88,6 +90,33 @@ def _announce(chosen: list[Experiment], scale: str, settings: Context) -> None:
             say(f"  {step}")
         say(f"  estimate: {plan.basis}")
     say(f"estimated time: {duration(total)}\n")
+
+
+def _check_data(chosen: list[Experiment], scale: str, settings: Context) -> None:
+    """Say which data the experiments would miss; each data set is read once."""
+    from ..data import DataError
+    from ..experiments import SweptExperiment
+
+    seen: dict[tuple[str, str | None], str | None] = {}
+    missing: dict[str, list[str]] = {}
+    for experiment in chosen:
+        if not isinstance(experiment, SweptExperiment):
+            continue
+        config = experiment.configs(scale, settings)[0]
+        data = (getattr(config, "data", "artworks"), config.data_root)
+        if data not in seen:
+            try:
+                experiment.check_data(config)
+                seen[data] = None
+            except (DataError, OSError, ValueError) as error:
+                seen[data] = str(error)
+        problem = seen[data]
+        if problem is not None:
+            missing.setdefault(problem, []).append(experiment.name)
+    for problem, names in missing.items():
+        complain(f"data for {', '.join(names)} is missing. {problem}")
+    if not missing:
+        say("all data is there")
 
 
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .terminal import complain, conclude, duration, explained, say
+from .terminal import complain, conclude, duration, explained, progress_bar, say
+from .threads import Threads, limit_threads
 
 if TYPE_CHECKING:
     from ..style.batch import Job
     from ..style.codec import Codec
     from ..style.images import Picture
-    from ..style.stylize import Style
 
 __all__ = ["stylize"]
 
@@ -23,10 +23,10 @@ _STYLES, _TRANSFER, _SIZE = "The styles", "The transfer", "Size and speed"
 
 
 class _ApplyByDefault(TyperGroup):
-    """``eigengrad stylize photo painting`` is ``eigengrad stylize apply photo painting``."""
+    """``eigengrad stylize photo painting`` is ``eigengrad stylize apply photo painting``; so is its ``--help``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "--help"):
+        if args and args[0] not in self.commands:
             args = ["apply", *args]
         return super().parse_args(ctx, args)
 
@@ -37,8 +37,7 @@ stylize = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
-    help="Give pictures the style of others.\n\n`eigengrad stylize photo.jpg painting.jpg -o out.png`. "
-    "All options: `eigengrad stylize apply --help`.",
+    help="Give pictures the style of others: `eigengrad stylize photo.jpg painting.jpg -o out.png`.",
 )
 
 
@@ -78,9 +77,12 @@ def apply(
             show_default=False,
         ),
     ] = None,
-    strength: Annotated[
-        float, _option("0 is the reconstruction, 1 the full transfer.", _TRANSFER, min=0.0, max=1.0)
-    ] = 0.6,
+    strength: Annotated[float, _option("0 is the photograph, 1 the full transfer.", _TRANSFER, min=0.0, max=1.0)] = 1.0,
+    strokes: Annotated[
+        float, _option("How much is painted with patches of the styles themselves.", _TRANSFER, min=0.0, max=1.0)
+    ] = 0.5,
+    detail: Annotated[float, _option("How much detail of the photograph is kept.", _TRANSFER, min=0.0, max=1.0)] = 0.5,
+    keep_colors: Annotated[bool, _option("Transfer light and dark only.", _TRANSFER, "--keep-colors")] = False,
     levels: Annotated[
         str | None,
         _option(
@@ -92,26 +94,31 @@ def apply(
         int | None, _option("Scale the content to so many pixels along its longer side.", _SIZE, show_default=False)
     ] = None,
     style_size: Annotated[
-        int | None, _option("The same for the styles: smaller makes finer strokes.", _SIZE, show_default=False)
-    ] = None,
+        float,
+        _option("How large the styles are beside the content: smaller makes finer strokes.", _SIZE, min=0.01, max=10.0),
+    ] = 0.5,
+    canvas: Annotated[int, _option("Pixels along the longer side at which it is painted.", _SIZE, min=64)] = 768,
     fast: Annotated[
         bool, _option("Half the time or less, with traces of the decoders' grid.", _SIZE, "--fast")
     ] = False,
     tile: Annotated[
         int, _option("Pixels a side worked on at once: a matter of memory, not of the result.", _SIZE, min=64)
     ] = 1024,
+    threads: Threads = None,
 ) -> None:
     """Give pictures the style of others: colours, contrast and texture.
 
-    The features of a picture get the mean and covariance of the style's, at one level after the other. Nothing in it is
-    random: the same command makes the same picture. A picture that cannot be read is named, and the others
-    are done.
+    The features of a picture get the mean and covariance of the style's, and some of its patches, at one level after
+    the other; then what they could not hold of the photograph is put back. Nothing in it is random: the same command
+    makes the same picture. A picture that cannot be read is named, and the others are done. `eigengrad stylize
+    train-codec` makes encoders and decoders for it.
 
     **Examples**
 
     ```
     eigengrad stylize photo.jpg painting.jpg -o out.png
-    eigengrad stylize photo.jpg painting.jpg -o out.png --weights DIR --strength 0.6 --levels 5,4,3,2,1
+    eigengrad stylize photo.jpg painting.jpg -o out.png --strokes 0.8 --style-size 0.25 --keep-colors
+    eigengrad stylize photo.jpg painting.jpg -o out.png --weights DIR --levels 5,4,3,2,1 --detail 1
     eigengrad stylize photo.jpg monet.jpg hokusai.jpg -o out.png --blend 3,1
     eigengrad stylize photo.jpg monet.jpg hokusai.jpg -o out.png --mask sky.png --mask land.png
     eigengrad stylize photos/ paintings/ -o out/ --each
@@ -120,11 +127,16 @@ def apply(
     with explained():
         from ..style.batch import distinct_names, jobs, paired_names, run
         from ..style.images import read_mask, read_picture, refuse_output, write_picture
-        from ..style.stylize import stylize as transfer
+        from ..style.painting import Source, paint
+        from ..style.stylize import require_levels
         from ..style.weights import SHIPPED, load_codec
 
+        limit_threads(threads)
+        if each and output.suffix and not output.is_dir():
+            raise ValueError(f"--each: makes several pictures, so -o must be a folder; got {output}")
         codec = load_codec(weights or SHIPPED)
         chosen = _levels(levels, codec)
+        require_levels(codec, chosen, groups)
         paths, optional = _style_files(styles)
         shares = _shares(blend, len(paths))
         masks = list(mask or [])
@@ -133,11 +145,12 @@ def apply(
         inputs = [*paths, *masks]
         target = output / content.with_suffix(".png").name if each and not content.is_dir() else output
         planned = jobs(content, target, inputs)
-        found: list[tuple[int, Style]] = []
+        found: list[int] = []
         broken = 0
         for index, path in enumerate(paths):
             try:
-                found.append((index, _style(path, codec, chosen, groups, not fast, style_size, tile)))
+                _style(path)
+                found.append(index)
             except (OSError, ValueError) as error:
                 if path not in optional:
                     raise
@@ -150,18 +163,38 @@ def apply(
 
         def work(job: Job) -> None:
             start = time.perf_counter()
-            picture = _scaled(read_picture(job.content), size)
-            placed = [
-                style.placed(shares[index], read_mask(masks[index], picture.size) if masks else None)
-                for index, style in found
-            ]
-            ways = [[style] for style in placed] if each else [placed]
-            for (index, _), way in zip(found, ways, strict=False):
+            picture = read_picture(job.content)
+            picture = picture if size is None else picture.scaled(size)
+            for chosen_styles in [[index] for index in found] if each else [found]:
                 name = job.output
                 if each:
-                    name = name.with_name(f"{pairs[name.stem, names[index]]}{name.suffix}")
+                    name = name.with_name(f"{pairs[name.stem, names[chosen_styles[0]]]}{name.suffix}")
                 refuse_output(name, protected, transparent=picture.alpha is not None)
-                result = transfer(picture, way, codec, chosen, strength=strength, tile=tile)
+                sources = [  # read again for each: a folder of them might not fit into memory
+                    Source(
+                        _style(paths[index]),
+                        shares[index],
+                        read_mask(masks[index], picture.size) if masks else None,
+                    )
+                    for index in chosen_styles
+                ]
+                with progress_bar(name.name) as progress:
+                    result = paint(
+                        picture,
+                        sources,
+                        codec,
+                        chosen,
+                        strength=strength,
+                        strokes=strokes,
+                        detail=detail,
+                        style_size=style_size,
+                        keep_colors=keep_colors,
+                        canvas=canvas,
+                        groups=groups,
+                        smooth=not fast,
+                        tile=tile,
+                        progress=progress,
+                    )
                 write_picture(result, name, inputs=protected)
                 say(f"{job.content} → {name} ({duration(time.perf_counter() - start)})")
 
@@ -173,6 +206,7 @@ def apply(
 def train_codec(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the weights.", show_default=False)],
     seed: Annotated[int, typer.Option(help="Of what is random: patches, and where searches start.")] = 0,
+    threads: Threads = None,
 ) -> None:
     """Make the small encoders and decoders that come with eigengrad, from freely licensed pictures.
 
@@ -189,6 +223,7 @@ def train_codec(
     with explained():
         from ..style.codec_training import train_codec as train
 
+        limit_threads(threads)
         start = time.perf_counter()
         train(output, seed=seed, progress=say)
         say(f"written to {output} ({duration(time.perf_counter() - start)})")
@@ -238,18 +273,14 @@ def _style_files(styles: list[Path]) -> tuple[list[Path], set[Path]]:
     return files, optional
 
 
-def _style(
-    path: Path, codec: Codec, levels: list[int], groups: int, smooth: bool, size: int | None, tile: int
-) -> Style:
+def _style(path: Path) -> Picture:
+    """The picture of a style, which must have something to show."""
     from ..style.images import PictureError, read_picture
-    from ..style.stylize import Style, UnfitPictureError
+    from ..style.stylize import UnfitPictureError, require_opaque
 
-    picture = _scaled(read_picture(path), size)
+    picture = read_picture(path)
     try:
-        return Style.of(picture, codec, levels, groups=groups, smooth=smooth, tile=tile)
+        require_opaque(picture)
     except UnfitPictureError as error:
         raise PictureError(f"{path}: {error}") from error
-
-
-def _scaled(picture: Picture, size: int | None) -> Picture:
-    return picture if size is None else picture.scaled(size)
+    return picture

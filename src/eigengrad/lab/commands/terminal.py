@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
@@ -31,12 +32,14 @@ __all__ = [
     "duration",
     "explained",
     "listed",
+    "progress_bar",
     "say",
     "show",
 ]
 
 FAILED, MISUSE, INTERRUPTED = 1, 2, 130
 _SENTENCE = 24  # characters: what is longer is no name or number
+_GAP = 2  # characters between two columns
 
 console = Console()
 _errors = Console(stderr=True)
@@ -54,6 +57,17 @@ def complain(text: str) -> None:
 
 def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
+
+
+@contextmanager
+def progress_bar(name: str) -> Iterator[Callable[[float], None]]:
+    """Context with a bar on standard error, if that is a terminal; gives the function to tell the share done to."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=_errors, transient=True, disable=not _errors.is_terminal) as progress:
+        bar = progress.add_task(name, total=1.0)
+        yield lambda share: progress.update(bar, completed=share)
 
 
 @contextmanager
@@ -134,31 +148,52 @@ def duration(seconds: float) -> str:
 
 
 def show(table: Table) -> None:
-    """Print a table of the report on the terminal, without empty columns.
+    """Print a table of the report on the terminal, without empty columns, and no wider than the terminal.
 
-    Where there is no room for a column of sentences, it follows as lines of its own; names and numbers are broken only
-    where they do not fit by themselves.
+    Where there is no room for a column of sentences, it follows as lines of its own. Where there is none for all the
+    others, they follow in blocks, each with the first column; what does not fit by itself is broken.
     """
     from ..report.tables import cell_text
 
     chosen = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
-    texts = [{i: _escaped(cell_text(row[i])) for i in chosen} for row in table.rows]
-    widths = {i: 3 + max([len(table.columns[i]), *(len(text[i]) for text in texts)]) for i in chosen}
+    texts = [{i: cell_text(row[i]) for i in chosen} for row in table.rows]
+    widths = {i: max([len(table.columns[i]), *(len(text[i]) for text in texts)]) for i in chosen}
     wordy = [i for i in chosen if any(len(text[i]) > _SENTENCE for text in texts)]
-    below = wordy if sum(widths.values()) >= console.width else []
-    fits = sum(widths[i] for i in chosen if i not in below) < console.width
-    rich = RichTable(title=table.title, title_justify="left", caption=_caption(table), caption_justify="left")
-    for i in chosen:
-        if i not in below:
+    below = wordy if sum(widths.values()) + _GAP * len(chosen) > console.width else []
+    blocks = _blocks([i for i in chosen if i not in below], widths, console.width)
+    for number, block in enumerate(blocks):
+        rich = RichTable(
+            title=table.title if number == 0 else None,
+            caption=_caption(table) if number == len(blocks) - 1 else None,
+            title_justify="left",
+            caption_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
+        )
+        for i in block:
             numbers = all(isinstance(row[i], int | float | None) for row in table.rows)
-            rich.add_column(table.columns[i], justify="right" if numbers else "left", no_wrap=fits, overflow="fold")
-    for text in texts:
-        rich.add_row(*(text[i] for i in chosen if i not in below))
-    console.print(rich)
+            rich.add_column(_escaped(table.columns[i]), justify="right" if numbers else "left", overflow="fold")
+        for text in texts:
+            rich.add_row(*(_escaped(text[i]) for i in block))
+        console.print(rich)
     for i in below:
         for row, text in zip(table.rows, texts, strict=True):
             if row[i] is not None:
-                say(f"{text[chosen[0]]}, {table.columns[i]}: {cell_text(row[i])}")
+                say(f"{text[chosen[0]]}, {table.columns[i]}: {text[i]}")
+
+
+def _blocks(columns: list[int], widths: dict[int, int], room: int) -> list[list[int]]:
+    """The columns in as few blocks as there is room for, each beginning with the first column."""
+    if not columns:
+        return []
+    first, blocks = columns[0], [[columns[0]]]
+    for column in columns[1:]:
+        if len(blocks[-1]) > 1 and sum(widths[i] + _GAP for i in [*blocks[-1], column]) - _GAP > room:
+            blocks.append([first])
+        blocks[-1].append(column)
+    return blocks
 
 
 def _caption(table: Table) -> str:

@@ -24,6 +24,8 @@ from .run_options import (
 )
 from .step_time import step_time
 from .terminal import complain, conclude, duration, explained, say
+from .threads import Threads as ApplyThreads
+from .threads import limit_threads
 
 if TYPE_CHECKING:
     from ..style.batch import Job
@@ -170,6 +172,7 @@ def apply(
         int | None,
         typer.Option(help="Shorter side of the result in pixels. Default: that of the training.", show_default=False),
     ] = None,
+    threads: ApplyThreads = None,
 ) -> None:
     """Paint pictures in the style of others, with a network that was trained.
 
@@ -187,6 +190,7 @@ def apply(
         from ..style.images import PictureError, read_picture, refuse_output, write_picture
         from ..style.translation.apply import load_painter
 
+        limit_threads(threads)
         painter = load_painter(checkpoint)
         painter.check(to, size)
         styles, broken = _styles(style)

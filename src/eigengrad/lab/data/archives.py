@@ -26,10 +26,11 @@ class Archive:
 
     def remedy(self, name: str, root: Path | None) -> str:
         """The remedy for a ``root`` (a folder, or the file) that lacks the archive or has it damaged, as a sentence."""
-        folder = "DIR" if root is None else str(root.parent if root.is_file() else root)
+        folder = Path("DIR") / name if root is None else root.parent if root.is_file() else root
+        parent = folder.parent if folder.name == name else folder
         return (
             f"Get {self.file} ({self.size / 1e6:.0f} MB) from {self.url}, "
-            f'or run: python -c "from eigengrad.lab.data import fetch; fetch({name!r}, {folder!r})"'
+            f"and put it into {folder}; or run: eigengrad fetch {name} --data-root {parent}"
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..data import digest
+from ..data import MissingDataError, digest
 from ..report import Outcome, figures
 from ..report.tables import conditions_text
 from ..style.metrics import FeatureClassifier, Judge, find_features, load_or_fit
@@ -236,6 +236,12 @@ class TranslationExperiment(SweptExperiment):
 
     def check_data(self, config: TranslationConfig) -> None:
         """Read the pictures of both domains, which raises if they are missing."""
+        if config.data_root is None and config.domain_a == "photo":
+            raise MissingDataError(
+                "artworks",
+                "data_root (--data-root) must say where they are: a folder with train/photo, "
+                f"train/{config.domain_b}, and the same in test/",
+            )
         load_domains(config)
 
     def run(self, scale: str, context: Context) -> Outcome:

@@ -1,7 +1,7 @@
 """What an experiment found, as files to read: tables, figures, and one page that collects them."""
 
 from .outcome import Finding, Outcome
-from .page import build_page
+from .page import build_page, render_page
 from .tables import Table
 
-__all__ = ["Finding", "Outcome", "Table", "build_page"]
+__all__ = ["Finding", "Outcome", "Table", "build_page", "render_page"]

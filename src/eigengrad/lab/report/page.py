@@ -13,7 +13,7 @@ from ..files import ABANDONED, make_folder, read_regular_file, remove_partial, w
 from .outcome import VERDICTS, Outcome
 from .tables import cell_text, conditions_text
 
-__all__ = ["build_page"]
+__all__ = ["build_page", "render_page"]
 
 #: A vector drawing above this size is embedded as its PNG, which is then the smaller of the two.
 _LARGEST_SVG = 200_000
@@ -31,6 +31,16 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
     Returns:
         The page. A damaged outcome does not stop it: the page says which file could not be read, and why.
     """
+    page = results / "report" / "index.html"
+    make_folder(page.parent)
+    remove_partial(page.parent, older_than=ABANDONED)
+    # JSON can hold halves of characters (lone surrogates), which no file can.
+    write_atomically(page, render_page(results, order).encode(errors="replace"))
+    return page
+
+
+def render_page(results: Path, order: Sequence[str] = ()) -> str:
+    """The page of :func:`build_page` as HTML, without writing it."""
     rank = {name: position for position, name in enumerate(order)}
     folders = sorted(
         (path.parent for path in results.glob("*/*/outcome.json")),
@@ -43,12 +53,7 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
             outcomes.append((folder, Outcome.load(folder)))
         except (ValueError, OSError) as error:  # the second for a link that leads nowhere
             damaged.append(str(error))
-    page = results / "report" / "index.html"
-    make_folder(page.parent)
-    remove_partial(page.parent, older_than=ABANDONED)
-    # JSON can hold halves of characters (lone surrogates), which no file can.
-    write_atomically(page, _document(outcomes, damaged).encode(errors="replace"))
-    return page
+    return _document(outcomes, damaged)
 
 
 def _document(outcomes: list[tuple[Path, Outcome]], damaged: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +14,7 @@ from .color_spaces import SPACES, ColorSpace
 from .gamut import GamutCurve
 from .images import Picture
 from .moments import Affine, Moments, whiten_color_map
+from .parallel import ordered_map, undivided
 
 __all__ = ["Palette", "transfer_colors"]
 
@@ -41,17 +42,24 @@ class Palette:
             raise unknown_choice("space", space, SPACES)
         pixels, weights = picture.pixels.flatten(1), _weights(picture, mask)
 
-        moments = Moments.merge(
-            Moments.of(SPACES[space].of_rgb(pixels[:, piece]).unsqueeze(0), None if weights is None else weights[piece])
-            for piece in _pieces(pixels.shape[1])
-        )
+        def moments_of(piece: slice) -> Moments:
+            colours = SPACES[space].of_rgb(pixels[:, piece]).unsqueeze(0)
+            return Moments.of(colours, None if weights is None else weights[piece])
+
+        with undivided() as threads:
+            moments = Moments.merge(ordered_map(moments_of, _pieces(pixels.shape[1]), threads))
         if moments.weight <= 0:
             raise ValueError("Palette: no pixel counts; expected a mask, or opacity, that is not zero everywhere")
         return cls(space, moments)
 
 
 def transfer_colors(
-    content: Picture, palette: Palette, *, strength: float = 1.0, mask: Tensor | None = None
+    content: Picture,
+    palette: Palette,
+    *,
+    strength: float = 1.0,
+    mask: Tensor | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Picture:
     """The content in the colours of the palette.
 
@@ -65,6 +73,7 @@ def transfer_colors(
         palette: whose mean and covariance it gets.
         strength: 0 gives the content back, 1 is the full transfer.
         mask: (H, W) from 0 to 1: where, and of which pixels the statistics are taken. None is everywhere.
+        progress: called now and then with the share that is done, from 0 to 1. What it raises ends the work.
     """
     require_number("transfer_colors", "strength", strength)
     space = SPACES[palette.space]
@@ -72,24 +81,39 @@ def transfer_colors(
     pixels, weights = content.pixels.flatten(1), _weights(content, mask)
     where = None if mask is None else mask.flatten()
     sample = slice(None, None, max(1, pixels.shape[1] // SAMPLE))
-    change = whiten_color_map(own.moments, palette.moments, content_eps=EPS, style_eps=EPS)
-    noise = NOISE * _rounding(pixels[:, sample], space, content.bits)
-    change = _sparing(change, own.moments.covariance, noise).blend(strength)
+    result, dither = torch.empty_like(pixels), torch.Generator().manual_seed(0)
 
     def recolour(colours: Tensor) -> Tensor:
         return space.to_rgb(change(space.of_rgb(colours).unsqueeze(0)).squeeze(0))
 
-    curve = GamutCurve.fit(recolour(pixels[:, sample]), None if weights is None else weights[sample])
-    result, dither = torch.empty_like(pixels), torch.Generator().manual_seed(0)
-    for piece in _pieces(pixels.shape[1]):
-        colours = pixels[:, piece]
-        if content.bits == 8:
-            # A level of 256 stands for a range of colours. Filling that range evenly before it is stretched leaves no
-            # steps in a sky. It is the same for the three channels, so it adds no colour, and less than half a level,
-            # so what is not stretched rounds back to where it was.
-            colours = colours + torch.rand(colours.shape[1], generator=dither).sub_(0.5).mul_(0.96 / 255)
+    def work(part: tuple[slice, Tensor | None]) -> float:
+        piece, shift = part
+        colours = pixels[:, piece] if shift is None else pixels[:, piece] + shift
         changed = curve(recolour(colours))
         result[:, piece] = changed if where is None else torch.lerp(colours, changed, where[piece])
+        return float(piece.stop / pixels.shape[1])
+
+    def parts() -> Iterator[tuple[slice, Tensor | None]]:
+        """Every piece with its dither.
+
+        A level of 256 stands for a range of colours. Filling that range evenly before it is stretched leaves no steps
+        in a sky. It is the same for the three channels, so it adds no colour, and less than half a level, so what is
+        not stretched rounds back to where it was.
+        """
+        for piece in _pieces(pixels.shape[1]):
+            noise = None
+            if content.bits == 8:
+                noise = torch.rand(piece.stop - piece.start, generator=dither).sub_(0.5).mul_(0.96 / 255)
+            yield piece, noise
+
+    with undivided() as threads:
+        change = whiten_color_map(own.moments, palette.moments, content_eps=EPS, style_eps=EPS)
+        noise = NOISE * _rounding(pixels[:, sample], space, content.bits)
+        change = _sparing(change, own.moments.covariance, noise).blend(strength)
+        curve = GamutCurve.fit(recolour(pixels[:, sample]), None if weights is None else weights[sample])
+        for share in ordered_map(work, parts(), threads):
+            if progress is not None:
+                progress(share)
     return content.with_pixels(result.view_as(content.pixels))
 
 

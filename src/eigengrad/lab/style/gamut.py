@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["GamutCurve"]
+__all__ = ["GamutCurve", "luma"]
 
 LUMA = (0.299, 0.587, 0.114)
 KNEE = 0.7  # colours nearer to their grey than this share of the way to the surface of the cube are never changed
@@ -58,14 +58,19 @@ class GamutCurve:
         return colours.clamp(0, 1)
 
 
+def luma(colours: Tensor) -> Tensor:
+    """The brightness (...) of colours (3, ...)."""
+    red, green, blue = colours
+    brightness: Tensor = LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
+    return brightness
+
+
 def _grey(colours: Tensor) -> Tensor:
     """The grey (M,) that each colour moves towards: half-way from its own brightness to the middle of the cube.
 
     At its own brightness a bright yellow would have to lose most of its colour to get inside.
     """
-    red, green, blue = colours
-    luma: Tensor = LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
-    return luma.clamp_(0, 1).mul_(0.5).add_(0.25)
+    return luma(colours).clamp_(0, 1).mul_(0.5).add_(0.25)
 
 
 def _distance(colours: Tensor, grey: Tensor) -> Tensor:

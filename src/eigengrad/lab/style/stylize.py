@@ -1,32 +1,46 @@
 """Universal style transfer: a picture in the style of others, level by level from coarse to fine.
 
-At each level the picture is encoded, its features get the mean and covariance of the style's, and the decoder makes the
-picture that the next level starts from (Li et al., 2017). Large pictures are worked on in tiles. The statistics
-are of the whole picture, so the result does not depend on the tiles.
+At each level the picture is encoded, its features get the mean and covariance of the style's and a share of its
+patches, and the decoder makes the picture that the next level starts from (Li et al., 2017). Large pictures are worked
+on in tiles. The statistics are of the whole picture, so the result does not depend on the tiles.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from ...arguments import require_integer, require_number, require_positive
+from ...arguments import require_integer, require_number, require_positive, require_share
 from .codec import Codec, Level
 from .gamut import GamutCurve
 from .images import Picture
 from .moments import Affine, Moments, whiten_color_map
+from .parallel import ordered_map, undivided
+from .patches import SIDE, Patches
 from .tiles import Layout, Tile, average
 
-__all__ = ["Style", "UnfitPictureError", "stylize"]
+__all__ = [
+    "Style",
+    "UnfitPictureError",
+    "reconstruct",
+    "require_levels",
+    "require_opaque",
+    "stylize",
+    "uncovered_restored",
+]
+
+R = TypeVar("R")
 
 PIECE = 1 << 16  # positions whose products are summed in float32
 EPS = 1e-7  # of the average variance of a channel: in directions with less than this there is nothing to whiten
 TILE = 1024
 _SOON = 4.0  # times the share of all styles in a place is the share of what was decoded there
+PATCH_REACH = SIDE - 1  # positions: a patch is compared with those around it, and averaged with theirs
 MINIMUM = 64  # pixels, below which a covariance says nothing
 
 
@@ -36,10 +50,11 @@ class UnfitPictureError(ValueError):
 
 @dataclass(frozen=True)
 class Style:
-    """What is taken from a picture: the moments of its features at each level.
+    """What is taken from a picture: the moments and patches of its features at each level.
 
     Args:
         moments: by level.
+        patches: by level; none at levels where it shows no whole patch.
         groups: of channels, between which nothing is transferred.
         smooth: see :func:`stylize`.
         weight: its share beside other styles.
@@ -47,6 +62,7 @@ class Style:
     """
 
     moments: Mapping[int, Moments]
+    patches: Mapping[int, Patches | None] = field(default_factory=dict)
     groups: int = 1
     smooth: bool = True
     weight: float = 1.0
@@ -54,6 +70,7 @@ class Style:
 
     @classmethod
     @torch.no_grad()
+    @undivided()
     def of(
         cls,
         picture: Picture,
@@ -70,18 +87,16 @@ class Style:
             ValueError: if a level does not exist or its channels cannot be grouped so.
             UnfitPictureError: if the picture is too small, or too little of it is opaque.
         """
-        _require_levels(codec, levels, groups)
-        _require_size(picture, codec, levels)
-        if picture.alpha is not None and float(picture.alpha.sum()) < MINIMUM:
-            raise UnfitPictureError(
-                f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of"
-            )
-        moments = {}
+        require_levels(codec, levels, groups)
+        require_size(picture, codec, levels)
+        require_opaque(picture)
+        moments, patches = {}, {}
         for number in levels:
             level = codec.require(number)
             encodings = _encodings(picture.pixels, level, level.encoder.reach, smooth, tile)
             (moments[number],) = _moments(encodings, groups, [picture.alpha])
-        return cls(moments, groups, smooth)
+            patches[number] = _patches(encodings[0], picture.alpha)
+        return cls(moments, patches, groups, smooth)
 
     def placed(self, weight: float, mask: Tensor | None = None) -> Style:
         """This style with a share, and a place in the content."""
@@ -89,6 +104,7 @@ class Style:
 
 
 @torch.no_grad()
+@undivided()
 def stylize(
     content: Picture,
     styles: Sequence[Style],
@@ -96,8 +112,9 @@ def stylize(
     levels: Sequence[int],
     *,
     strength: float = 1.0,
+    strokes: float = 0.0,
     tile: int = TILE,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Picture:
     """The content in the style of the styles.
 
@@ -113,18 +130,20 @@ def stylize(
         levels: in the order in which they are applied, usually from deep to shallow.
         strength: at every level, 0 leaves the features as they are (the result is the reconstruction), 1 gives them the
             statistics of the style.
+        strokes: the share of the style's own patches in them, from 0 to 1; see :mod:`.patches`.
         tile: the side of the tiles in pixels. A matter of memory: the result does not depend on it.
-        progress: called with each level when it is done.
+        progress: called now and then with the share that is done, from 0 to 1. What it raises ends the work.
 
     Raises:
         ValueError: naming the argument that is wrong.
     """
     require_number("stylize", "strength", strength)
+    require_share("stylize", "strokes", strokes)
     if not styles:
         raise ValueError("stylize: styles must hold at least one style")
     groups, smooth = styles[0].groups, styles[0].smooth
-    _require_levels(codec, levels, groups)
-    _require_size(content, codec, levels)
+    require_levels(codec, levels, groups)
+    require_size(content, codec, levels)
     for style in styles:
         require_positive("stylize", "the weight of a style", style.weight)
         if (style.groups, style.smooth) != (groups, smooth) or set(levels) - set(style.moments):
@@ -135,26 +154,59 @@ def stylize(
             )
     shares, weights = _shares(content, styles), _weights(content, styles)
     image = content.pixels
+    # Every tile is encoded twice: for the statistics, and to be decoded.
+    tiles = sum(2 * _tile_count(content.size, codec.require(number), smooth, tile) for number in levels)
+    done = _Counter(tiles, progress)
     for number in levels:
         level = codec.require(number)
-        encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile)
+        margin = level.encoder.reach + level.decoder.reach + (PATCH_REACH * level.encoder.stride if strokes else 0)
+        encodings = _encodings(image, level, margin, smooth, tile, done)
         if shares.ndim == 1:  # all styles are everywhere, so the content's statistics are the same for each
             own = _moments(encodings, groups, weights[:1]) * len(styles)
         else:
             own = _moments(encodings, groups, weights)
         maps = [_map(mine, style.moments[number]) for mine, style in zip(own, styles, strict=True)]
-        image = _decode(encodings, maps, shares, strength)
-        if progress is not None:
-            progress(number)
+        patches = [style.patches[number] for style in styles]
+        image = _decode(encodings, maps, patches if strokes else [], shares, strength, strokes)
     colours = image.flatten(1)
     curve = GamutCurve.fit(colours, None if content.alpha is None else content.alpha.flatten())
     made = curve(colours).view_as(image)
     if shares.ndim > 1:  # what no mask covers has only been decoded, and was better before
-        made = torch.lerp(content.pixels, made, (_SOON * shares.sum(0)).clamp(max=1).to(made))
+        made = uncovered_restored(content.pixels, made, shares.sum(0))
     return content.with_pixels(made)
 
 
-def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
+def uncovered_restored(content: Tensor, made: Tensor, covered: Tensor) -> Tensor:
+    """What was made, (3, H, W), and the content where no style goes by their masks' sum ``covered``, (H, W)."""
+    return torch.lerp(content, made, (_SOON * covered).clamp(max=1).to(made))
+
+
+@torch.no_grad()
+@undivided()
+def reconstruct(
+    content: Picture, codec: Codec, levels: Sequence[int], *, smooth: bool = True, tile: int = TILE
+) -> Tensor:
+    """What is left of a picture, (3, H, W), when every level has encoded and decoded it without a change."""
+    image = content.pixels
+    for number in levels:
+        level = codec.require(number)
+        encodings = _encodings(image, level, level.encoder.reach + level.decoder.reach, smooth, tile)
+        image = _decoded(encodings, lambda number, tile, features: features)
+    return image
+
+
+def require_opaque(style: Picture) -> None:
+    """Refuse a style that is too transparent to take statistics of.
+
+    Raises:
+        UnfitPictureError: saying so.
+    """
+    if style.alpha is not None and float(style.alpha.sum()) < MINIMUM:
+        raise UnfitPictureError(f"less than {MINIMUM} pixels of the style are opaque, too few to take statistics of")
+
+
+def require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
+    """Refuse levels that a codec does not have, and groups that do not divide its channels."""
     require_integer("stylize", "groups", groups, minimum=1)
     if not levels:
         raise ValueError("levels: expected at least one")
@@ -166,7 +218,8 @@ def _require_levels(codec: Codec, levels: Sequence[int], groups: int) -> None:
             )
 
 
-def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None:
+def require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None:
+    """Refuse a picture that is too small for the deepest of the levels."""
     stride = max(codec.require(level).encoder.stride for level in levels)
     if min(picture.size) < 2 * stride:
         height, width = picture.size
@@ -176,73 +229,166 @@ def _require_size(picture: Picture, codec: Codec, levels: Sequence[int]) -> None
         )
 
 
+class _Counter:
+    """Counts pieces of work, and reports the share of all that is done."""
+
+    def __init__(self, total: int = 0, progress: Callable[[float], None] | None = None) -> None:
+        self.total, self.progress, self.done = total, progress, 0
+
+    def count(self) -> None:
+        """Count one piece."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done / self.total)
+
+
 class _Encoding:
     """The features of an image (3, H, W) at a level, tile by tile; kept if there is one tile only."""
 
-    def __init__(self, image: Tensor, level: Level, layout: Layout, margin: int) -> None:
-        self.level, self.layout = level, layout
+    def __init__(self, image: Tensor, level: Level, layout: Layout, margin: int, done: _Counter) -> None:
+        self.level, self.layout, self.done = level, layout, done
         self.image = layout.extend(image)
         self.tiles = list(layout.tiles(margin))
         self.only: Tensor | None = None
 
-    def __iter__(self) -> Iterator[tuple[Tile, Tensor]]:
-        for tile in self.tiles:
-            features = self.only
-            if features is None:
-                features = self.level.encoder(tile.with_margin(self.image).unsqueeze(0)).squeeze(0)
-            if len(self.tiles) == 1:
-                self.only = features
-            yield tile, features
+    def features(self, tile: Tile) -> Tensor:
+        """The features (C, h, w) of one of the tiles, with its margin."""
+        features = self.only
+        if features is None:
+            features = self.level.encoder(tile.with_margin(self.image).unsqueeze(0)).squeeze(0)
+        if len(self.tiles) == 1:
+            self.only = features
+        return features
 
 
-def _encodings(image: Tensor, level: Level, margin: int, smooth: bool, tile: int) -> list[_Encoding]:
+def _encodings(
+    image: Tensor, level: Level, margin: int, smooth: bool, tile: int, done: _Counter | None = None
+) -> list[_Encoding]:
     """Encodings at one position of the grid, or at several along its diagonal."""
+    layouts = _layouts((image.shape[1], image.shape[2]), level, smooth, tile)
+    return [_Encoding(image, level, layout, margin, done or _Counter()) for layout in layouts]
+
+
+def _layouts(size: tuple[int, int], level: Level, smooth: bool, tile: int) -> list[Layout]:
     require_integer("stylize", "tile", tile, minimum=1)
     stride = level.encoder.stride
     shifts = min(level.shifts, stride) if smooth else 1
-    offsets = [shift * stride // shifts for shift in range(shifts)]
-    size = image.shape[1], image.shape[2]
-    return [_Encoding(image, level, Layout(size, stride, offset, tile), margin) for offset in offsets]
+    return [Layout(size, stride, shift * stride // shifts, tile) for shift in range(shifts)]
+
+
+def _tile_count(size: tuple[int, int], level: Level, smooth: bool, tile: int) -> int:
+    return sum(len(list(layout.tiles(0))) for layout in _layouts(size, level, smooth, tile))
+
+
+def _each_tile(encodings: Sequence[_Encoding], work: Callable[[int, Tile], R]) -> Iterator[R]:
+    """``work`` with the number of an encoding and a tile of it, for all of them in order, on several threads."""
+    pairs = [(number, tile) for number, encoding in enumerate(encodings) for tile in encoding.tiles]
+    with undivided() as threads:
+        for result in ordered_map(lambda pair: work(*pair), pairs, threads):
+            yield result
+            encodings[0].done.count()
 
 
 def _moments(encodings: Sequence[_Encoding], groups: int, weights: Sequence[Tensor | None]) -> list[Moments]:
     """The moments of all features, once for each of the weights (H, W) of the pixels; None weighs all alike."""
+    scale = encodings[0].level.encoder.stride
+    extended = [
+        [None if weight is None else average(encoding.layout.extend(weight), scale) for weight in weights]
+        for encoding in encodings
+    ]
+
+    def work(number: int, tile: Tile) -> list[list[Moments]]:
+        points = _points(tile.trim(encodings[number].features(tile), scale), groups)
+        found = []
+        for weight in extended[number]:
+            counts = None if weight is None else tile.without_margin(weight, scale).flatten()
+            parts = [slice(start, start + PIECE) for start in range(0, points.shape[-1], PIECE)]
+            found.append([Moments.of(points[..., part], None if counts is None else counts[part]) for part in parts])
+        return found
+
     pieces: list[list[Moments]] = [[] for _ in weights]
-    for encoding in encodings:
-        scale = encoding.level.encoder.stride
-        extended = [None if weight is None else average(encoding.layout.extend(weight), scale) for weight in weights]
-        for tile, features in encoding:
-            points = _points(tile.trim(features, scale), groups)
-            for weight, found in zip(extended, pieces, strict=True):
-                counts = None if weight is None else tile.without_margin(weight, scale).flatten()
-                for start in range(0, points.shape[-1], PIECE):
-                    part = slice(start, start + PIECE)
-                    found.append(Moments.of(points[..., part], None if counts is None else counts[part]))
-    return [Moments.merge(found) for found in pieces]
+    for found in _each_tile(encodings, work):
+        for known, more in zip(pieces, found, strict=True):
+            known += more
+    return [Moments.merge(known) for known in pieces]
 
 
-def _decode(encodings: Sequence[_Encoding], maps: Sequence[Affine], shares: Tensor, strength: float) -> Tensor:
-    """The image (3, H, W) of the mapped features, each map with its share (maps,), or its share at a pixel."""
+def _patches(encoding: _Encoding, alpha: Tensor | None) -> Patches | None:
+    """The patches of an encoded picture, of what is opaque by ``alpha`` (H, W); none at the size of single pixels."""
+    scale = encoding.level.encoder.stride
+    if scale == 1:
+        return None
+    height, width = (side // scale for side in encoding.layout.extended)
+    features = torch.empty(encoding.level.channels, height, width)
+    for tile in encoding.tiles:
+        tile.without_margin(features, scale).copy_(tile.trim(encoding.features(tile), scale))
+    opacity = None if alpha is None else average(encoding.layout.extend(alpha), scale)
+    return Patches.of(features, opacity)
+
+
+def _decode(
+    encodings: Sequence[_Encoding],
+    maps: Sequence[Affine],
+    patches: Sequence[Patches | None],
+    shares: Tensor,
+    strength: float,
+    strokes: float,
+) -> Tensor:
+    """The image (3, H, W) of the mapped features, each map with its share (maps,), or its share at a pixel.
+
+    Args:
+        encodings: of the picture.
+        maps: to the moments of each style.
+        patches: of each style, or none at all.
+        shares: of each style, with ``strength``: how much of them there is.
+        strokes: how much of the styles is patches.
+    """
     groups, everywhere = maps[0].matrix.shape[0], shares.ndim == 1
-    images = []
-    for encoding in encodings:
-        level, layout = encoding.level, encoding.layout
-        scale = level.encoder.stride
-        result = torch.empty_like(encoding.image)
-        local = shares if everywhere else average(layout.extend(shares), scale) * strength
-        for tile, features in encoding:
-            points = _points(features, groups)
-            if everywhere:
-                changed = Affine.mean(maps, shares.tolist()).blend(strength)(points)
-            else:
-                here = tile.with_margin(local, scale).flatten(1)
-                changed = points * (1 - here.sum(0))
-                for share, each in zip(here, maps, strict=True):
-                    changed += each(points) * share
-            decoded = level.decoder(changed.view_as(features).unsqueeze(0)).squeeze(0)
-            tile.without_margin(result).copy_(tile.trim(decoded))
-        images.append(layout.crop(result))
-    return torch.stack(images).mean(0) if len(images) > 1 else images[0].contiguous()
+
+    def change(tile: Tile, features: Tensor, local: Tensor) -> Tensor:
+        points = _points(features, groups)
+        if everywhere and not patches:
+            return Affine.mean(maps, shares.tolist()).blend(strength)(points).view_as(features)
+        here = local.to(points).unsqueeze(1) if everywhere else tile.with_margin(local, scale).flatten(1)
+        changed = points * (1 - here.sum(0))
+        for index, (share, each) in enumerate(zip(here, maps, strict=True)):
+            moved, painted = each(points), patches[index] if patches else None
+            if painted is not None:
+                moved.lerp_(_points(painted.replace(moved.view_as(features)), groups), strokes)
+            changed += moved * share
+        return changed.view_as(features)
+
+    scale = encodings[0].level.encoder.stride
+    local = [
+        strength * (shares if everywhere else average(encoding.layout.extend(shares), scale)) for encoding in encodings
+    ]
+    return _decoded(encodings, lambda number, tile, features: change(tile, features, local[number]))
+
+
+def _decoded(encodings: Sequence[_Encoding], change: Callable[[int, Tile, Tensor], Tensor]) -> Tensor:
+    """The mean of the images (3, H, W) of encodings whose features have been changed.
+
+    Args:
+        encodings: of one image.
+        change: is given the number of an encoding, a tile, and the features there, and returns others.
+    """
+    results = [torch.empty_like(encoding.image) for encoding in encodings]
+
+    def work(number: int, tile: Tile) -> None:
+        encoding = encodings[number]
+        changed = change(number, tile, encoding.features(tile))
+        decoded = encoding.level.decoder(changed.unsqueeze(0)).squeeze(0)
+        tile.without_margin(results[number]).copy_(tile.trim(decoded))
+
+    for _ in _each_tile(encodings, work):
+        pass
+    images = [encoding.layout.crop(result) for encoding, result in zip(encodings, results, strict=True)]
+    return _mean(images)
+
+
+def _mean(images: Sequence[Tensor]) -> Tensor:
+    """The mean of images, without work where there is one."""
+    return torch.stack(list(images)).mean(0) if len(images) > 1 else images[0].contiguous()
 
 
 def _points(features: Tensor, groups: int) -> Tensor:

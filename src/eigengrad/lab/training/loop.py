@@ -23,6 +23,7 @@ from ..files import make_folder, remove_partial
 from ..tensors import save_tensors
 from . import randomness
 from .checkpoint import CheckpointError, Checkpoints, require_same
+from .curves import remove_curves, write_curves
 from .engine import Engine, StopRequested
 from .environment import conditions
 from .health import TrainingFailedError, wide
@@ -234,6 +235,7 @@ class _Run:
             result.save(self.directory / RESULT_FILE)
             with contextlib.suppress(OSError):  # beside a result they mean nothing
                 self.checkpoints.clear()
+                remove_curves(self.directory)
         if failure is not None:
             self.reporter.message(f"failed: {failure.message}")
         return result
@@ -322,6 +324,8 @@ class _Run:
         if self.best is None or values[self.task.criterion] < self.best[0]:
             self.best = (values[self.task.criterion], self.epoch)
             self._save_weights(_BEST)
+        if self.engine.is_main:
+            write_curves(self.directory, self.epoch, self.task.epochs, self.curves)
         self._save()
         self.engine.stop_together()
 

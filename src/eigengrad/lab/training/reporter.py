@@ -101,7 +101,7 @@ class Terminal:
 
     def epoch(self, epoch: int, epochs: int, values: dict[str, float]) -> None:
         """Print the values of the epoch in a line."""
-        shown = [f"{name.replace('_', ' ')} {values[name]:.4g}" for name in _IN_LINE if name in values]
+        shown = [f"{name.replace('_', ' ')} {_quantity(name, values[name])}" for name in _IN_LINE if name in values]
         line = f"epoch {epoch}/{epochs}  {'  '.join(shown)}  {values['seconds']:.1f} s"
         self.console.print(line, highlight=False, soft_wrap=True)
 
@@ -118,11 +118,16 @@ class Terminal:
 _IN_LINE = ("train_loss", "train_error", "test_error", "gradient_norm", "lr")
 
 
+def _quantity(name: str, value: float) -> str:
+    """A value of a curve; errors, which are shares, in per cent as everywhere."""
+    return f"{100 * value:.2f} %" if name.endswith("error") else f"{value:.4g}"
+
+
 def describe(snapshot: Snapshot) -> str:
-    """Loss, accuracy, speed and gradient of a run, in a few words."""
+    """Loss, error, speed and gradient of a run, in a few words."""
     parts = [f"loss {snapshot.values['loss']:.3f}"]
     if "error" in snapshot.values:
-        parts.append(f"accuracy {100 * (1 - snapshot.values['error']):.1f} %")
+        parts.append(f"error {100 * snapshot.values['error']:.1f} %")
     parts.append(f"|g| {snapshot.gradient_norm:.2g}")
     parts.append(f"{snapshot.samples_per_second:,.0f} images/s")
     return "  ".join(parts)
