@@ -63,12 +63,12 @@ def without_bmm() -> None:
 
 def without_prefetch() -> None:
     from eigengrad.kernels.runtime.compile import device_function
-    from eigengrad.kernels.simd import prefetch
+    from eigengrad.kernels.simd import memory
 
     def nothing(array: Any, begin: int, end: int) -> None:
         pass
 
-    prefetch.fetch = device_function(nothing)
+    memory.prefetch = device_function(nothing)
 
 
 def without_streaming() -> None:

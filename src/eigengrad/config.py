@@ -88,17 +88,13 @@ def _cpu() -> str:
 
 def _threads() -> str:
     """The number of torch's threads, and the runtime whose threads kernels share with torch."""
-    from .kernels.runtime import openmp
-
-    runtime = openmp.runtime()
+    runtime = kernels.openmp_runtime()
     shared = "no OpenMP runtime of torch found: kernels use one thread" if runtime is None else f"OpenMP {runtime.path}"
     return f"{torch.get_num_threads()}, {shared}"
 
 
 def _cache() -> str:
     """The folder of compiled kernels, and how many it holds."""
-    from .kernels.runtime import cache
-
-    folder = cache.location()
+    folder = kernels.cache_folder()
     count = sum(1 for _ in folder.rglob("*.nbi"))  # numba writes an index for every kernel and type
     return f"{folder} ({count} kernel{'' if count == 1 else 's'})"

@@ -86,7 +86,7 @@ def eigh(
             rule = resolve(gradient)
             if A.requires_grad and torch.is_grad_enabled():
                 return eigh_result(*direct_apply(_Eigh)(A, UPLO, rule, plan, check_finite, call_site()))
-            return eigh_result(*solvers.eigh(A, UPLO, plan, check_finite))
+            return eigh_result(*solvers.decompose("eigh", A, UPLO, plan))
     check_matrix("eigh", A, square=True)
     if not isinstance(UPLO, str) or UPLO not in _TRIANGLES:
         raise unknown_choice("UPLO", UPLO, ("L", "U"))
@@ -126,10 +126,11 @@ def decompose(
     function: str, A: Tensor, driver: str | None, check_finite: bool | None, UPLO: str = "L"
 ) -> tuple[Tensor, Tensor]:
     """The eigenpairs as constants, for a caller with a derivative of its own."""
+    plan = solvers.plan(A) if driver is None and UPLO == "L" and is_fast_path(A) else None
+    if plan is not None:
+        return solvers.decompose(function, A, UPLO, plan)
     if not functorch_active():
-        A = A.detach()
-        plan = solvers.plan(A) if driver is None and UPLO == "L" and is_fast_path(A) else None
-        return solvers.eigh(A, UPLO, plan or solvers.resolve(driver), check_finite, function)
+        return solvers.eigh(A.detach(), UPLO, solvers.resolve(driver), check_finite, function)
     result = eigh(A.detach(), UPLO, gradient="mask", driver=driver, check_finite=check_finite)
     return result.eigenvalues, result.eigenvectors
 

@@ -2,7 +2,7 @@
 
 ``python tests/fuzzing/mutated_files.py <reader> <seed> <files> <seconds>`` runs one reader, or several with commas
 between them, in a process that has 2 GB more than it starts with and 10 s for each file. It prints a line of JSON for
-each. ``make fuzz-files`` runs all of them on 108,000 files.
+each. ``make fuzz-files`` runs all of them on 117,000 files.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image, ImageCms
 
@@ -36,6 +37,7 @@ from eigengrad.lab.data import CorruptDataError, DataError, MissingDataError, ci
 from eigengrad.lab.data.files import FolderFiles, ZipFiles
 from eigengrad.lab.data.pictures import Pictures
 from eigengrad.lab.experiments.records import record
+from eigengrad.lab.matrices import MatrixFileError, read_matrices
 from eigengrad.lab.report import Outcome, build_page
 from eigengrad.lab.style import weights as style_weights
 from eigengrad.lab.style.images import PictureError, read_picture
@@ -317,6 +319,18 @@ def fuzz_codec(change: Mutation, folder: Path) -> None:
     load_codec(folder)
 
 
+def fuzz_matrices(change: Mutation, folder: Path) -> None:
+    """A matrix of torch.save or of numpy.save."""
+    if change.chance(0.5):
+        content = mutated_tensors(change, tensor_files()["weights"])
+    else:
+        buffer = io.BytesIO()
+        np.save(buffer, np.eye(4, 5, dtype=np.float32))
+        content = change.bytes(buffer.getvalue())
+    (folder / "a.npy").write_bytes(content)
+    assert read_matrices(folder / "a.npy").numel() < 1000
+
+
 #: Each reader, and what it may raise.
 READERS: dict[str, tuple[Callable[[Mutation, Path], None], tuple[type[Exception], ...]]] = {
     "pickle": (fuzz_pickle, (CorruptDataError,)),
@@ -331,6 +345,7 @@ READERS: dict[str, tuple[Callable[[Mutation, Path], None], tuple[type[Exception]
     "checkpoint": (fuzz_checkpoint, (CheckpointError,)),
     "translator": (fuzz_translator, (ValueError,)),
     "codec": (fuzz_codec, (WeightsError,)),
+    "matrices": (fuzz_matrices, (MatrixFileError,)),
 }
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ import torch
 import eigengrad as eg
 from eigengrad.testing import hard_matrices
 
-pytest.importorskip("numba")
+numba = pytest.importorskip("numba")
+from eigengrad.kernels.runtime import compile  # noqa: E402, A004 - after numba is known to be there
 
 NOTE = "compiling kernels for this CPU"
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="changes owners and modes of files")
@@ -275,6 +277,36 @@ def test_without_any_folder_that_can_be_written_kernels_are_compiled(tmp_path):
     """
     result = run(textwrap.dedent(script) + textwrap.dedent(SMALL), cache=tmp_path / "file")
     assert "the kernel cache cannot be used (FileNotFoundError: No usable" in result.stderr
+
+
+def does_not_compile(number: "Any", count: "int", work: "int") -> int:
+    return number.there_is_no_such_thing + count
+
+
+def cannot_be_kept(number: "Any", count: "int", work: "int") -> int:
+    return 1
+
+
+def test_a_kernel_that_does_not_compile_is_tried_once_and_the_cache_is_not_blamed(monkeypatch, caplog):
+    tried = []
+    monkeypatch.setattr(
+        compile, "cfunc", lambda *arguments, **options: tried.append(1) or numba.cfunc(*arguments, **options)
+    )
+    with pytest.raises(numba.NumbaError, match="there_is_no_such_thing"):
+        compile.Kernel(does_not_compile).launcher("float32")
+    assert len(tried) == 1
+    assert "cache" not in caplog.text
+
+
+def test_a_cache_that_fails_costs_one_more_try_and_one_line(monkeypatch, caplog):
+    def cfunc(signature, cache=False, **options):
+        if cache:
+            raise EOFError("Ran out of input")
+        return numba.cfunc(signature, **options)
+
+    monkeypatch.setattr(compile, "cfunc", cfunc)
+    compile.Kernel(cannot_be_kept).launcher("float32")(3)
+    assert caplog.text.count("the kernel cache cannot be used (EOFError: Ran out of input)") == 1
 
 
 def test_kernels_of_other_versions_are_removed_after_a_month(cache):

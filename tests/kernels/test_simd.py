@@ -6,14 +6,14 @@ import pytest
 numba = pytest.importorskip("numba")
 
 from eigengrad.kernels.simd.memory import load, store  # noqa: E402
-from eigengrad.kernels.simd.vectors import lanes_of, reciprocal, reciprocal_root_rounded, width  # noqa: E402
+from eigengrad.kernels.simd.vectors import lanes_of, reciprocal, rsqrt_rounded, width  # noqa: E402
 
 
 @numba.njit
 def apply_root(number, x, y):
     lanes = lanes_of(number)
     for i in range(0, len(x), width(lanes)):
-        store(y, i, reciprocal_root_rounded(load(lanes, x, i)))
+        store(y, i, rsqrt_rounded(load(lanes, x, i)))
 
 
 @numba.njit

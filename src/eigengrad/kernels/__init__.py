@@ -18,10 +18,21 @@ numba is imported with the first kernel, so that importing eigengrad stays quick
 
 from __future__ import annotations
 
-from .dispatch import REAL, KernelsUnavailableError, available, disable, enable, usable, vector_bytes, why_not
+from .dispatch import (
+    REAL,
+    KernelsUnavailableError,
+    available,
+    cache_folder,
+    disable,
+    enable,
+    usable,
+    vector_bytes,
+    why_not,
+)
 from .eigensolvers import Plan, column_major, decompose, plan, plan_exists
 from .feature_maps.passes import KernelPasses, kernel_passes
 from .feature_maps.transfers import Transfers
+from .runtime.openmp import runtime as openmp_runtime
 from .vjp import RuleVjp, eigh_vjp, function_vjp
 from .warmup import warmup
 
@@ -33,6 +44,7 @@ __all__ = [
     "RuleVjp",
     "Transfers",
     "available",
+    "cache_folder",
     "column_major",
     "decompose",
     "disable",
@@ -40,6 +52,7 @@ __all__ = [
     "enable",
     "function_vjp",
     "kernel_passes",
+    "openmp_runtime",
     "plan",
     "plan_exists",
     "usable",

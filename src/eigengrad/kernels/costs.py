@@ -1,44 +1,15 @@
 """What kernels take, in microseconds of one thread: which of them to choose, and how many threads are worth their cost.
 
 All numbers are from one core of an AMD EPYC (Zen 4, 3.7 GHz, vectors of 64 bytes, caches of 32 KiB and 1 MiB) in
-November 2026. The costs are fitted to medians by the eye, within a third from n = 2 to 512; sizes are where the faster
-of two ways changed. Choices are made from shapes and the width of vectors, never from the number of threads, so that
-results do not depend on it.
+November 2026. The costs are fitted to medians by the eye, within a third from n = 2 to 512; sizes are where the
+faster of two choices changed. Choices are made from shapes and the width of vectors, never from the number of threads,
+so that results do not depend on it.
 
 ``width`` is how many numbers a vector holds; n the size of matrices, ``batch`` how many there are, ``single`` whether
 numbers have single precision.
 """
 
 from __future__ import annotations
-
-__all__ = [
-    "AFFINE_TILE",
-    "BROADCAST_POINTS",
-    "DIRECT_CHANNELS",
-    "FETCHED",
-    "LARGEST",
-    "LARGEST_BATCHED_QL",
-    "LARGEST_BATCHED_VJP",
-    "LARGEST_SINGLE_VJP",
-    "MOMENTS_TILE",
-    "PARTIAL_SUMS",
-    "SPLITS",
-    "SPLIT_WORK",
-    "STREAMED",
-    "THREAD_COST",
-    "affine_pass",
-    "batched_ql",
-    "batched_ql_half",
-    "bracket",
-    "divide_and_conquer",
-    "jacobi",
-    "moments_pass",
-    "root_products",
-    "shared_divide_and_conquer",
-    "vjp_batched",
-    "vjp_single",
-]
-
 
 #: Microseconds of work for each thread but the first. Below, entering a region takes longer than it saves: 4 µs where
 #: the threads are awake, on two cores.
@@ -53,7 +24,7 @@ MOMENTS_TILE, AFFINE_TILE = 1 << 17, 1 << 16  # bytes of a tile: shares of the s
 BROADCAST_POINTS = 128  # points of a tile where channels fill vectors: still in the first-level cache when read again
 DIRECT_CHANNELS = 16  # the largest d for which reading rows again, less their centre, is quicker than writing a tile
 STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
-FETCHED = 1 << 22  # bytes of a map from which its next tile is worth fetching: smaller ones are in a cache anyway
+PREFETCHED = 1 << 22  # bytes of a map from which its next tile is worth prefetching: smaller maps are in a cache
 SPLITS = 16  # at most so many threads share a sum
 SPLIT_WORK = 1 << 21  # numbers times (d + 16) for a split: about 30 µs
 PARTIAL_SUMS = 1 << 16  # at most so many, unless there are fewer than four splits

@@ -1,4 +1,4 @@
-"""Whether kernels may be used, and which: the switch, and the way from a kernel's name to its machine code."""
+"""Whether kernels may be used (the switch), and the machine code of a kernel by its name."""
 
 from __future__ import annotations
 
@@ -7,28 +7,16 @@ import importlib
 import importlib.util
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .._execution import can_read, forward_mode
+from .._execution import can_read, forward_mode, is_fast_path
 
 if TYPE_CHECKING:
     from .runtime.launch import Launcher
-
-__all__ = [
-    "REAL",
-    "KernelsUnavailableError",
-    "available",
-    "disable",
-    "enable",
-    "give_up",
-    "load",
-    "usable",
-    "vector_bytes",
-    "why_not",
-]
 
 _log = logging.getLogger("eigengrad")
 
@@ -128,11 +116,11 @@ def enable() -> None:
 
 def usable(X: Tensor, *others: Tensor | None) -> bool:
     """Whether a kernel can work on ``X``, and on others like it: real, in main memory, with no derivative to record."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _reason is not None or forward_mode():
+    if _reason is not None or torch.is_grad_enabled() or X.dtype not in REAL:
         return False
-    if X.dtype not in REAL or not X.is_cpu:
-        return False
-    return can_read(X, *others)
+    if is_fast_path(X):
+        return not others or can_read(*others)
+    return X.is_cpu and not forward_mode() and can_read(X, *others)
 
 
 class KernelsUnavailableError(RuntimeError):
@@ -144,7 +132,7 @@ def load(module: str, name: str, dtype: torch.dtype) -> Launcher:
     """A kernel for numbers of a type, loaded or compiled when it is first needed.
 
     Args:
-        module: where it is, in this package: "eigensolvers.entries".
+        module: where it is, in this package: "eigensolvers.jacobi".
         name: its name there.
         dtype: float32 or float64.
 
@@ -182,3 +170,10 @@ def vector_bytes() -> int:
     except Exception as error:
         raise give_up("numba", error) from error
     return vectors.BYTES
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept for later processes."""
+    from .runtime import cache
+
+    return cache.location()

@@ -17,18 +17,6 @@ from torch import Tensor
 
 from .._compat import is_functional_tensor, is_zero_tensor
 
-__all__ = [
-    "InMemory",
-    "address",
-    "address_or_null",
-    "column_major",
-    "empty_like",
-    "maker",
-    "readable",
-    "readable_strided",
-    "writable",
-]
-
 #: A tensor that owns the numbers it shows: on the CPU, dense, neither negated nor a zero without memory.
 InMemory = NewType("InMemory", Tensor)
 

@@ -131,9 +131,9 @@ class WhiteningNorm(nn.Module):
         self._check_input(x)
         self._check_parameter("weight", self.weight, x)
         self._check_parameter("bias", self.bias, x)
+        if self.training or self.running_mean is None:
+            return self._by_batch(x)
         with full_precision(x):
-            if self.training or self.running_mean is None:
-                return self._by_batch(x)
             A, c = self.evaluation_map()
             return affine_map(x, A, c)
 

@@ -24,6 +24,7 @@ __all__ = [
     "DRIVERS",
     "Driver",
     "Plan",
+    "decompose",
     "eigh",
     "name_non_finite",
     "once_more",

@@ -1,4 +1,4 @@
-"""Householder reduction and its reflectors for W matrices side by side, each lane a matrix.
+"""Householder reduction and its reflectors for W matrices at a time, each lane a matrix.
 
 Entry (i, j) of a matrix is a vector at i·stride + j, in units of W numbers. What bounds it is memory: from n ≈ 24 on a
 block of W matrices does not fit the first-level cache. So every pass over a matrix does as much as it can.
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..runtime.compile import device_function
 from ..simd.memory import load, load_four, store, store_four
-from ..simd.vectors import copy_sign, root, select, splat, width
+from ..simd.vectors import copy_sign, select, splat, sqrt, width
 
 __all__ = ["REFLECTORS", "accumulate", "tridiagonalise"]
 
@@ -52,7 +52,7 @@ def tridiagonalise(
         for i in range(k + 2, n):
             t = load(lanes, a, (i * stride + k) * W)
             norm2 = norm2 + t * t
-        beta = -copy_sign(root(alpha * alpha + norm2), alpha)
+        beta = -copy_sign(sqrt(alpha * alpha + norm2), alpha)
         flat = norm2 <= tiny
         t_k = select(flat, zero, (beta - alpha) / select(flat, one, beta))
         scale = select(flat, zero, one / select(flat, one, alpha - beta))
@@ -113,10 +113,7 @@ def _update_and_multiply(lanes: Any, m: int, a: Any, corner: int, row: int, x: A
             xj, pj, yj = load(lanes, x, old + c), load(lanes, p, old + c), load(lanes, x, new + c)
             a0, a1 = load(lanes, a, r0 + c) - x0 * pj - p0 * xj, load(lanes, a, r1 + c) - x1 * pj - p1 * xj
             a2, a3 = load(lanes, a, r2 + c) - x2 * pj - p2 * xj, load(lanes, a, r3 + c) - x3 * pj - p3 * xj
-            store(a, r0 + c, a0)
-            store(a, r1 + c, a1)
-            store(a, r2 + c, a2)
-            store(a, r3 + c, a3)
+            store_four(a, r0 + c, row, (a0, a1, a2, a3))
             s0, s1, s2, s3 = s0 + a0 * yj, s1 + a1 * yj, s2 + a2 * yj, s3 + a3 * yj
             store(p, new + c, ((load(lanes, p, new + c) + a0 * y0) + a1 * y1) + (a2 * y2 + a3 * y3))
         c = i * W

@@ -1,9 +1,9 @@
-"""Eigendecomposition for small n in large batches: W matrices side by side, each lane a matrix.
+"""Eigendecomposition for small n in large batches: W matrices at a time, each lane a matrix.
 
 Householder reflections to tridiagonal form (4/3 n³ flops), their product formed from the last to the first (4/3 n³),
 then implicit QL with its rotations applied to the vectors (about n² rotations in lockstep, of 6n flops: the bulk). All
 loads and stores are whole vectors and no lane ever waits for a scalar. Blocks of W matrices are taken by twos where
-there are two: their QL chains, which are latency, run side by side.
+there are two: their QL chains, which are latency, overlap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..simd.interleave import deinterleave_sorted, interleave, interleave_rows, 
 from ..simd.memory import aligned, load, store
 from ..simd.vectors import any_lane, doubled, half_lanes_of, lanes_of, splat, unsigned_zero, width
 from .batched_householder import REFLECTORS, accumulate, tridiagonalise
-from .sweeps import TOGETHER, diagonalise
+from .sweeps import KEPT_SWEEPS, diagonalise
 
 __all__ = ["batched_ql", "batched_ql_half"]
 
@@ -44,16 +44,16 @@ def _batched_ql(lanes: Any, chains: Any, A: Any, L: Any, V: Any, first: int, las
     size = max(room, W * stride) * W  # transposes read W rows
     blocks = min(S // W, (last - first + W - 1) // W)
     a, v, tau = aligned(lanes, n * pitch * W), aligned(lanes, blocks * size), aligned(lanes, n * W)
-    diagonal, off, turns = aligned(chains, n * S), aligned(chains, n * S), aligned(chains, TOGETHER * n * 3 * S)
+    diagonal, off, rotations = aligned(chains, n * S), aligned(chains, n * S), aligned(chains, KEPT_SWEEPS * n * 3 * S)
     x, p = aligned(lanes, REFLECTORS * n * W), aligned(lanes, 2 * max(n, REFLECTORS) * W)
     values, ranks, scales = aligned(lanes, n * W), aligned(lanes, n * W), aligned(lanes, 6 * W)
-    offsets, starts = np.empty(W, np.int64), np.empty(TOGETHER + 1, np.int64)
+    offsets, starts = np.empty(W, np.int64), np.empty(KEPT_SWEEPS + 1, np.int64)
     epsilon = 2.0**-24 if L.itemsize == 4 else 2.0**-53
     zero = splat(lanes, 0.0)
     status = 0
     for begin in range(first, last, blocks * W):
         halves = min(blocks, (last - begin + W - 1) // W)
-        span = halves * W
+        step = halves * W
         for half in range(halves):
             here = begin + half * W
             if large:
@@ -65,16 +65,16 @@ def _batched_ql(lanes: Any, chains: Any, A: Any, L: Any, V: Any, first: int, las
             store(scales, half * 3 * W + W, again)
             store(scales, half * 3 * W + 2 * W, marks)
             mode = suspend_denormals()
-            tridiagonalise(lanes, n, a, pitch, diagonal[half * W :], off[half * W :], span, tau, x, p)
+            tridiagonalise(lanes, n, a, pitch, diagonal[half * W :], off[half * W :], step, tau, x, p)
             for i in range(room):
                 store(v, half * size + i * W, zero)
             accumulate(lanes, n, a, pitch, tau, v[half * size :], stride, x, p)
             restore_denormals(mode)
         mode = suspend_denormals()
         if halves == 2:
-            converged = diagonalise(lanes, chains, n, diagonal, off, v, size, stride, epsilon, turns, starts)
+            converged = diagonalise(lanes, chains, n, diagonal, off, v, size, stride, epsilon, rotations, starts)
         else:
-            converged = diagonalise(lanes, lanes, n, diagonal, off, v, size, stride, epsilon, turns, starts)
+            converged = diagonalise(lanes, lanes, n, diagonal, off, v, size, stride, epsilon, rotations, starts)
         restore_denormals(mode)
         if not converged:
             status |= 2
@@ -84,7 +84,7 @@ def _batched_ql(lanes: Any, chains: Any, A: Any, L: Any, V: Any, first: int, las
             if any_lane(~(marks >= zero)):
                 status |= 1
             for i in range(n):
-                store(values, i * W, unsigned_zero(load(lanes, diagonal, i * span + half * W)) * back * again + marks)
+                store(values, i * W, unsigned_zero(load(lanes, diagonal, i * step + half * W)) * back * again + marks)
             vectors = v[half * size :]
             for i in range(room):
                 store(vectors, i * W, unsigned_zero(load(lanes, vectors, i * W) + marks))

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..runtime.compile import device_function, inline, kernel
 from ..runtime.work import DONE, add_status, next_chunk
-from ..simd.arrays import decomposition_at
+from ..simd.arrays import decomposition_at, zeros
 from ..simd.blocks import add_outer, store_block, zero_block
 from ..simd.denormals import restore_denormals, suspend_denormals
 from ..simd.memory import aligned, load, store
@@ -29,7 +29,7 @@ from ..simd.vectors import lanes_of, narrow_lanes_of, splat, width
 from .householder import PANEL, read_square, tridiagonalise
 from .reflectors import reflect
 from .secular import roots, unit_vectors
-from .sweeps import TOGETHER, diagonalise
+from .sweeps import KEPT_SWEEPS, diagonalise
 
 __all__ = ["divide_and_conquer"]
 
@@ -48,35 +48,35 @@ def _divide_and_conquer(
     """
     W, D = width(lanes), width(double)
     P = 2 * W
-    span = (n + P - 1) // P * P
+    stride = (n + P - 1) // P * P
     cuts = np.empty(n + 1, np.int64)
     count = _cut(n, cuts)
     together = max(1, min(D // count, last - first))  # matrices whose leaves are solved at once
-    square, there, U = aligned(lanes, span * span), aligned(lanes, (n + W) * span), aligned(lanes, (n + W) * span)
-    room = (n + P) * span
+    room = (n + P) * stride
+    square, there, U = aligned(lanes, stride * stride), aligned(lanes, room), aligned(lanes, room)
     here, reflectors = aligned(lanes, together * room), aligned(lanes, together * room)
     diagonal, off, tau = aligned(double, together * n), aligned(double, together * n), aligned(lanes, together * n)
     order, factors = np.empty(together * n, np.int64), np.empty((together, 2))
-    w, p = aligned(lanes, PANEL * span + 4), aligned(lanes, span)
-    rows, sums = aligned(lanes, max(span, 2 * PANEL) * W), aligned(lanes, max(W, 2 * PANEL))
-    ramp, tile = aligned(lanes, 6 * W), aligned(lanes, W * W)
-    ramp[:] = 0
-    ramp[2 * W : 3 * W] = 1
+    w, p = aligned(lanes, PANEL * stride + 4), aligned(lanes, stride)
+    rows, sums = aligned(lanes, max(stride, 2 * PANEL) * W), aligned(lanes, max(W, 2 * PANEL))
+    ramp, tile = zeros(lanes, 5 * W), aligned(lanes, W * W)
+    for i in range(2 * W, 3 * W):  # not a slice, for which numba compiles a function of its own
+        ramp[i] = 1
     ramp[4 * W] = 1
-    leaves = aligned(double, (2 + _LEAF + 3 * TOGETHER) * _LEAF * D)
-    work, column, lists = np.empty((7, n + 2 * D)), aligned(double, n * D), np.empty((4, n), np.int64)
+    leaves = aligned(double, (2 + _LEAF + 3 * KEPT_SWEEPS) * _LEAF * D)
+    work, column, lists = np.empty((7, n + 2 * D)), aligned(double, n * D), np.empty((4, n + W), np.int64)
     status = 0
     for begin in range(first, last, together):
         members = min(together, last - begin)
         for g in range(members):
-            back, again = read_square(lanes, A, (begin + g) * n * n, n, span, square, tile)
+            back, again = read_square(lanes, A, (begin + g) * n * n, n, stride, square, tile)
             factors[g, 0], factors[g, 1] = back, again
             if not back > 0:
                 status |= 1
             own, their = diagonal[g * n : (g + 1) * n], off[g * n : (g + 1) * n]
             mode = suspend_denormals()
             tridiagonalise(
-                lanes, n, span, square, reflectors[g * room :], w, p, rows, sums, own, their, tau[g * n :], ramp
+                lanes, n, stride, square, reflectors[g * room :], w, p, rows, sums, own, their, tau[g * n :], ramp
             )
             restore_denormals(mode)
             for c in range(1, count):
@@ -84,7 +84,7 @@ def _divide_and_conquer(
                 own[cuts[c] - 1] -= rho
                 own[cuts[c]] -= rho
         mode = suspend_denormals()
-        if not _solve_leaves(double, members, n, count, cuts, diagonal, off, here, room, span, P, order, leaves):
+        if not _solve_leaves(double, members, n, count, cuts, diagonal, off, here, room, stride, P, order, leaves):
             status |= 2
         restore_denormals(mode)
         for g in range(members):
@@ -97,13 +97,13 @@ def _divide_and_conquer(
                     low, middle, high = cuts[c], cuts[c + step], cuts[c + 2 * step]
                     _merge(
                         lanes, thin, double, low, middle, high, off[g * n + middle - 1], own, ranks, source, target,
-                        U, span, work, column, lists,
+                        U, stride, work, column, lists,
                     )  # fmt: skip
                 source, target = target, source
                 step *= 2
-            reflect(lanes, n, span, reflectors[g * room :], tau[g * n :], p, source)
+            reflect(lanes, n, stride, reflectors[g * room :], tau[g * n :], p, source)
             restore_denormals(mode)
-            _write(lanes, n, source, own, ranks, factors[g, 0], factors[g, 1], begin + g, L, V, tile, lists[0])
+            _write(lanes, n, source, own, ranks, factors[g, 0], factors[g, 1], begin + g, L, V, lists[0])
     return status
 
 
@@ -120,8 +120,8 @@ def _cut(n: int, cuts: Any) -> int:
 
 @device_function
 def _solve_leaves(
-    double: Any, members: int, n: int, count: int, cuts: Any, diagonal: Any, off: Any, here: Any, room: int, span: int,
-    P: int, order: Any, scratch: Any,
+    double: Any, members: int, n: int, count: int, cuts: Any, diagonal: Any, off: Any, here: Any, room: int,
+    stride: int, P: int, order: Any, scratch: Any,
 ) -> bool:  # fmt: skip
     """All leaves by QL, D at a time, from their ends (QL wants large entries last, the reduction leaves them first).
 
@@ -131,8 +131,8 @@ def _solve_leaves(
     D = width(double)
     zero, one = splat(double, 0.0), splat(double, 1.0)
     values, couplings = scratch[: _LEAF * D], scratch[_LEAF * D : 2 * _LEAF * D]
-    vectors, turns = scratch[2 * _LEAF * D :], scratch[(2 + _LEAF) * _LEAF * D :]
-    starts = np.empty(TOGETHER + 1, np.int64)
+    vectors, rotations = scratch[2 * _LEAF * D :], scratch[(2 + _LEAF) * _LEAF * D :]
+    starts = np.empty(KEPT_SWEEPS + 1, np.int64)
     size = cuts[1]
     for c in range(1, count):
         size = max(size, cuts[c + 1] - cuts[c])
@@ -154,11 +154,11 @@ def _solve_leaves(
             for i in range(high - low - 1):
                 couplings[i * D + lane] = off[high - 2 - i]
         epsilon = 2.0**-30 if here.itemsize == 4 else 2.0**-53
-        if not diagonalise(double, double, size, values, couplings, vectors, 0, _LEAF, epsilon, turns, starts):
+        if not diagonalise(double, double, size, values, couplings, vectors, 0, _LEAF, epsilon, rotations, starts):
             converged = False
         for lane in range(lanes_used):
             member, c = divmod(group + lane, count)
-            low, m, base = member * n + cuts[c], cuts[c + 1] - cuts[c], member * room + cuts[c] * span
+            low, m, base = member * n + cuts[c], cuts[c + 1] - cuts[c], member * room + cuts[c] * stride
             for k in range(m):
                 diagonal[low + k] = values[k * D + lane]
                 for i in range(m):
@@ -181,7 +181,7 @@ def _sort(values: Any, order: Any, low: int, m: int) -> None:
 @device_function
 def _merge(
     lanes: Any, thin: Any, double: Any, low: int, middle: int, high: int, coupling: float,
-    values: Any, order: Any, here: Any, there: Any, U: Any, span: int, work: Any, column: Any, lists: Any,
+    values: Any, order: Any, here: Any, there: Any, U: Any, stride: int, work: Any, column: Any, lists: Any,
 ) -> None:  # fmt: skip
     """The eigenpairs of rows low to high from those of its two halves; the vectors go from ``here`` to ``there``."""
     P = 2 * width(lanes)
@@ -191,11 +191,11 @@ def _merge(
     rho = 2 * abs(coupling)
     sign = np.sqrt(0.5) if coupling >= 0 else -np.sqrt(0.5)
     for c in range(half):  # z: the last row of the upper half's vectors and the first row of the lower half's
-        offset[c] = here[low * span + c // P * half * P + (half - 1) * P + c % P] * np.sqrt(0.5)
+        offset[c] = here[low * stride + c // P * half * P + (half - 1) * P + c % P] * np.sqrt(0.5)
     for c in range(m - half):
-        offset[half + c] = here[middle * span + c // P * (m - half) * P + c % P] * sign
+        offset[half + c] = here[middle * stride + c // P * (m - half) * P + c % P] * sign
     precision = 2.0**-24 if U.itemsize == 4 else 2.0**-53
-    k, turns = _deflate(
+    k, rotations = _deflate(
         low, half, m, rho, precision, values, order, offset, kept, passed, turned, partner, cosines, sines
     )
     for i in range(k):
@@ -205,8 +205,8 @@ def _merge(
         roots(double, thin, k, d, squares, rho, nearest, offset, 2.0**-13 if U.itemsize == 4 else 2.0**-26)
         unit_vectors(double, thin, k, d, z, rho, nearest, offset, kept, U, m, P, column)
     _pass_through(lanes, m, k, passed, U)
-    for t in range(turns - 1, -1, -1):
-        _turn_rows(lanes, m, U, turned[t], partner[t], cosines[t], sines[t])
+    for t in range(rotations - 1, -1, -1):
+        _rotate_rows(lanes, m, U, turned[t], partner[t], cosines[t], sines[t])
     for t in range(m - k):
         squares[t] = values[low + passed[t]]
     for i in range(k):
@@ -215,8 +215,8 @@ def _merge(
         values[low + k + t] = squares[t]
     _sort(values, order, low, m)
     top: Any = np.int64(0)  # as a literal it would be a type of its own, for which all is compiled again
-    _multiply(lanes, half, here, low * span, U, top, m, there, low * span)
-    _multiply(lanes, m - half, here, middle * span, U, half, m, there, low * span)
+    _multiply(lanes, half, here, low * stride, U, top, m, there, low * stride)
+    _multiply(lanes, m - half, here, middle * stride, U, half, m, there, low * stride)
 
 
 @device_function
@@ -233,7 +233,7 @@ def _deflate(
     for c in range(m):
         biggest = max(biggest, abs(values[low + c]), abs(z[c]))
     tolerance = 8 * precision * biggest
-    k, gone, turns, before = 0, 0, 0, -1
+    k, gone, rotations, before = 0, 0, 0, -1
     i, j = 0, half
     for _ in range(m):
         upper, lower = order[low + min(i, half - 1)], half + order[low + min(j, m - 1)]
@@ -255,8 +255,8 @@ def _deflate(
                 cos, sin = z[c] / length, -z[before] / length
                 z[c], z[before] = length, 0.0
                 values[low + before], values[low + c] = d0 * cos * cos + d1 * sin * sin, d0 * sin * sin + d1 * cos * cos
-                turned[turns], partner[turns], cosines[turns], sines[turns] = before, c, cos, sin
-                turns += 1
+                turned[rotations], partner[rotations], cosines[rotations], sines[rotations] = before, c, cos, sin
+                rotations += 1
                 passed[gone] = before
                 gone += 1
             else:
@@ -266,7 +266,7 @@ def _deflate(
     if before >= 0:
         kept[k] = before
         k += 1
-    return k, turns
+    return k, rotations
 
 
 @device_function
@@ -287,7 +287,7 @@ def _pass_through(lanes: Any, m: int, k: int, passed: Any, U: Any) -> None:
 
 
 @device_function
-def _turn_rows(lanes: Any, m: int, U: Any, row: int, other: int, cos: float, sin: float) -> None:
+def _rotate_rows(lanes: Any, m: int, U: Any, row: int, other: int, cos: float, sin: float) -> None:
     """A deflating rotation of two columns of the vectors, done on the rows of U that they meet."""
     W = width(lanes)
     P = 2 * W
@@ -318,10 +318,10 @@ def _multiply(
 @inline
 def _add_products(lanes: Any, block: Any, size: int, here: Any, left: int, U: Any, right: int) -> Any:
     """Add rows of a half's vectors, from ``left`` on, times two vectors of columns of U, to a block."""
-    P = 2 * width(lanes)
+    P, none = 2 * width(lanes), splat(lanes, 0.0)
     for panel in range(0, size, P):
         for i in range(left + panel * size, left + panel * size + min(P, size - panel)):
-            block = add_outer(lanes, block, 2, U, right, here, i, P)
+            block = add_outer(lanes, block, 2, U, right, none, here, i, P)
             right += P
     return block
 
@@ -329,7 +329,7 @@ def _add_products(lanes: Any, block: Any, size: int, here: Any, left: int, U: An
 @device_function
 def _write(
     lanes: Any, n: int, vectors: Any, values: Any, order: Any, back: float, again: float, matrix: int,
-    L: Any, V: Any, tile: Any, offsets: Any,
+    L: Any, V: Any, offsets: Any,
 ) -> None:  # fmt: skip
     """One matrix's eigenpairs in ascending order; columns become rows, W×W at a time."""
     W = width(lanes)
@@ -340,15 +340,10 @@ def _write(
     for c in range(0, n, W):
         panel = c // P * n * P + c % P
         for i in range(0, n, W):
-            transpose(lanes, vectors, panel + i * P, P, tile, 0, W, W)
-            for j in range(min(W, n - c)):
-                if i + W <= n:
-                    store(V, offsets[c + j] + i, load(lanes, tile, j * W))
-                else:
-                    for r in range(n - i):
-                        V[offsets[c + j] + i + r] = tile[j * W + r]
+            transpose(lanes, vectors, panel + i * P, P, V, offsets[c:], i, n - i, n - c)
     if not back > 0:
-        V[matrix * n * n : (matrix + 1) * n * n] = np.nan
+        for i in range(matrix * n * n, (matrix + 1) * n * n):
+            V[i] = np.nan
 
 
 @kernel

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..runtime.compile import device_function
-from ..simd.blocks import lane_sums
+from ..simd.blocks import add_outer, lane_sums, zero_block
 from ..simd.memory import broadcast, load, store
 from ..simd.transposes import transpose
-from ..simd.vectors import absolute, fma, horizontal_sum, larger, power_of_two_inverse, splat, width
+from ..simd.vectors import absolute, fma, maximum, power_of_two_inverse, reduce_sum, splat, width
 
 __all__ = ["PANEL", "read_square", "tridiagonalise"]
 
@@ -46,20 +46,20 @@ def read_square(lanes: Any, A: Any, start: int, n: int, stride: int, square: Any
         store(square, i, zero)
     for i0 in range(0, n, W):  # the upper triangle, tile by tile, then within the tiles on the diagonal
         for j0 in range(0, i0, W):
-            transpose(lanes, square, i0 * stride + j0, stride, square, j0 * stride + i0, stride, W)
+            transpose(lanes, square, i0 * stride + j0, stride, square, j0 * stride + i0, stride, W, W)
         for i in range(i0, min(i0 + W, n)):
             for j in range(i0, i):
                 square[j * stride + i] = square[i * stride + j]
     biggest, marks = zero, zero
     for i in range(0, n * stride, W):
         t = load(lanes, square, i)
-        biggest = larger(absolute(t), biggest)
+        biggest = maximum(absolute(t), biggest)
         marks = fma(t, zero, marks)
     store(tile, 0, biggest)
     top = tile[0]
     for i in range(1, W):
         top = max(top, tile[i])
-    finite = horizontal_sum(marks) == 0
+    finite = reduce_sum(marks) == 0
     size = splat(lanes, top if finite else 1.0)
     scale = power_of_two_inverse(size)
     store(tile, 0, scale)
@@ -91,7 +91,7 @@ def tridiagonalise(
     for first in range(0, n - 2, PANEL):
         last = min(first + PANEL, n - 2)
         for k in range(first, last):
-            _bring_up_to_date(lanes, stride, first, k, square, reflectors, w)
+            _update_row(lanes, stride, first, k, square, reflectors, w)
             diagonal[k] = square[k * stride + k]
             off[k], tau[k] = _make_reflector(lanes, stride, k, square, reflectors, ramp)
             _multiply(lanes, stride, side, k, square, reflectors, p, rows)
@@ -104,7 +104,7 @@ def tridiagonalise(
 
 
 @device_function
-def _bring_up_to_date(lanes: Any, stride: int, first: int, k: int, square: Any, reflectors: Any, w: Any) -> None:
+def _update_row(lanes: Any, stride: int, first: int, k: int, square: Any, reflectors: Any, w: Any) -> None:
     """Row k, after the updates of its panel so far."""
     W = width(lanes)
     for j in range(k // W * W, stride, W):
@@ -134,7 +134,7 @@ def _make_reflector(lanes: Any, stride: int, k: int, square: Any, reflectors: An
         t = load(lanes, square, row + j)
         store(reflectors, row + j, t)
         total = total + t * t
-    norm2 = horizontal_sum(total)
+    norm2 = reduce_sum(total)
     if norm2 <= tiny:
         beta, tau, scale = alpha, number(0), number(0)
     else:
@@ -212,7 +212,7 @@ def _complete(
         u = (load(lanes, p, j) - total) * factor
         store(w, here + j, u)
         dot = dot + u * load(lanes, reflectors, h + j)
-    share = splat(lanes, w.dtype.type(0.5) * tau * horizontal_sum(dot))
+    share = splat(lanes, w.dtype.type(0.5) * tau * reduce_sum(dot))
     for j in range(begin, stride, W):
         store(w, here + j, load(lanes, w, here + j) - share * load(lanes, reflectors, h + j))
 
@@ -226,24 +226,16 @@ def _update(
     zero = splat(lanes, 0.0)
     for o in range(last // (2 * W) * 2 * W, stride, 2 * W):
         for i in range(last // 4 * 4, min(o // side * side + side, n), 4):
-            a0, a1, b0, b1, c0, c1, d0, d1 = zero, zero, zero, zero, zero, zero, zero, zero
+            block = zero_block(lanes, 8)
             for t in range(last - first):
                 h, u = (first + t) * stride, t * stride
-                h0, h1 = load(lanes, reflectors, h + o), load(lanes, reflectors, h + o + W)
-                w0, w1 = load(lanes, w, u + o), load(lanes, w, u + o + W)
-                f, g = broadcast(lanes, reflectors, h + i), broadcast(lanes, w, u + i)
-                a0, a1 = fma(g, h0, fma(f, w0, a0)), fma(g, h1, fma(f, w1, a1))
-                f, g = broadcast(lanes, reflectors, h + i + 1), broadcast(lanes, w, u + i + 1)
-                b0, b1 = fma(g, h0, fma(f, w0, b0)), fma(g, h1, fma(f, w1, b1))
-                f, g = broadcast(lanes, reflectors, h + i + 2), broadcast(lanes, w, u + i + 2)
-                c0, c1 = fma(g, h0, fma(f, w0, c0)), fma(g, h1, fma(f, w1, c1))
-                f, g = broadcast(lanes, reflectors, h + i + 3), broadcast(lanes, w, u + i + 3)
-                d0, d1 = fma(g, h0, fma(f, w0, d0)), fma(g, h1, fma(f, w1, d1))
+                block = add_outer(lanes, block, 2, w, u + o, zero, reflectors, h + i, 1)
+                block = add_outer(lanes, block, 2, reflectors, h + o, zero, w, u + i, 1)
             r = i * stride + o
-            _subtract(lanes, square, r, a0, a1)
-            _subtract(lanes, square, r + stride, b0, b1)
-            _subtract(lanes, square, r + 2 * stride, c0, c1)
-            _subtract(lanes, square, r + 3 * stride, d0, d1)
+            _subtract(lanes, square, r, block[0], block[1])
+            _subtract(lanes, square, r + stride, block[2], block[3])
+            _subtract(lanes, square, r + 2 * stride, block[4], block[5])
+            _subtract(lanes, square, r + 3 * stride, block[6], block[7])
 
 
 @device_function

@@ -18,16 +18,15 @@ from ..runtime.compile import device_function, inline, kernel
 from ..runtime.work import DONE, add_status, next_chunk
 from ..simd.arrays import decomposition_at
 from ..simd.denormals import restore_denormals, suspend_denormals
-from ..simd.interleave import interleave, normalise
-from ..simd.memory import aligned, load, store, store_in_turns
-from ..simd.transposes import transpose
+from ..simd.interleave import deinterleave, interleave, normalise
+from ..simd.memory import aligned, load, store_four, store_interleaved
 from ..simd.vectors import (
     absolute,
     any_lane,
     copy_sign,
     fma,
     lanes_of,
-    reciprocal_root_rounded,
+    rsqrt_rounded,
     select,
     splat,
     unsigned_zero,
@@ -48,43 +47,64 @@ def _rotation(lanes: Any, p: Any, q: Any, a: Any, tiny: Any, negligible: Any) ->
     """
     zero, one, half = splat(lanes, 0.0), splat(lanes, 1.0), splat(lanes, 0.5)
     gap, twice = q - p, a + a
-    over_h = reciprocal_root_rounded(fma(gap, gap, fma(twice, twice, tiny)))
+    over_h = rsqrt_rounded(fma(gap, gap, fma(twice, twice, tiny)))
     cos2 = fma(half * absolute(gap), over_h, half)
-    over_cos = reciprocal_root_rounded(cos2)
+    over_cos = rsqrt_rounded(cos2)
     nothing = absolute(a) <= negligible
     sin = copy_sign(over_h, gap) * select(nothing, zero, a) * over_cos
     return select(nothing, one, cos2 * over_cos), sin, sin * over_cos * a
 
 
 @device_function
-def _turn(cos: Any, sin: Any, x: Any, y: Any) -> Any:
+def _rotate(cos: Any, sin: Any, x: Any, y: Any) -> Any:
     return cos * x - sin * y, sin * x + cos * y
 
 
 @device_function
-def _turn_vectors(cos: Any, sin: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any) -> Any:
-    x0, y0 = _turn(cos, sin, x0, y0)
-    x1, y1 = _turn(cos, sin, x1, y1)
-    x2, y2 = _turn(cos, sin, x2, y2)
-    x3, y3 = _turn(cos, sin, x3, y3)
-    return x0, x1, x2, x3, y0, y1, y2, y3
+def _rotations(
+    lanes: Any, p: Any, q: Any, r: Any, s: Any, pq: Any, rs: Any, pr: Any, ps: Any, qr: Any, qs: Any, tiny: Any,
+    negligible: Any,
+) -> Any:  # fmt: skip
+    """Zero the entries pq and rs of a matrix with the diagonal p, q, r, s.
+
+    Returns the diagonal, the other four entries in the same order, and cosine and sine of both rotations.
+    """
+    cos, sin, t = _rotation(lanes, p, q, pq, tiny, negligible)
+    other_cos, other_sin, u = _rotation(lanes, r, s, rs, tiny, negligible)
+    pr, qr = _rotate(cos, sin, pr, qr)
+    ps, qs = _rotate(cos, sin, ps, qs)
+    pr, ps = _rotate(other_cos, other_sin, pr, ps)
+    qr, qs = _rotate(other_cos, other_sin, qr, qs)
+    return p - t, q + t, r - u, s + u, pr, ps, qr, qs, (cos, sin), (other_cos, other_sin)
 
 
 @device_function
-def _unit(lanes: Any, x0: Any, x1: Any, x2: Any, x3: Any) -> Any:
-    """A vector of nearly unit length, brought to it: in the rotations cos² + sin² is only nearly 1."""
-    excess = splat(lanes, -0.5) * fma(x0, x0, fma(x1, x1, fma(x2, x2, fma(x3, x3, splat(lanes, -1.0)))))
-    return fma(excess, x0, x0), fma(excess, x1, x1), fma(excess, x2, x2), fma(excess, x3, x3)
+def _rotate_vectors(angle: Any, x: Any, y: Any) -> Any:
+    """Two eigenvectors, four entries each, turned by an angle, (cos, sin)."""
+    cos, sin = angle
+    x0, y0 = _rotate(cos, sin, x[0], y[0])
+    x1, y1 = _rotate(cos, sin, x[1], y[1])
+    x2, y2 = _rotate(cos, sin, x[2], y[2])
+    x3, y3 = _rotate(cos, sin, x[3], y[3])
+    return (x0, x1, x2, x3), (y0, y1, y2, y3)
 
 
 @device_function
-def _order(x: Any, y: Any, x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any) -> Any:
-    """Two eigenpairs, the smaller first."""
+def _unit(lanes: Any, x: Any, marks: Any) -> Any:
+    """A vector of nearly unit length, brought to it: in the rotations cos² + sin² is only nearly 1. Marks are added."""
+    length2 = fma(x[0], x[0], fma(x[1], x[1], fma(x[2], x[2], fma(x[3], x[3], splat(lanes, -1.0)))))
+    t = splat(lanes, -0.5) * length2 + marks
+    return fma(t, x[0], x[0]), fma(t, x[1], x[1]), fma(t, x[2], x[2]), fma(t, x[3], x[3])
+
+
+@device_function
+def _order(x: Any, y: Any, u: Any, v: Any) -> Any:
+    """Two eigenpairs, (x, u) and (y, v), the smaller first: the values, then the vectors."""
     swap = x > y
     return (
         select(swap, y, x), select(swap, x, y),
-        select(swap, y0, x0), select(swap, y1, x1), select(swap, y2, x2), select(swap, y3, x3),
-        select(swap, x0, y0), select(swap, x1, y1), select(swap, x2, y2), select(swap, x3, y3),
+        (select(swap, v[0], u[0]), select(swap, v[1], u[1]), select(swap, v[2], u[2]), select(swap, v[3], u[3])),
+        (select(swap, u[0], v[0]), select(swap, u[1], v[1]), select(swap, u[2], v[2]), select(swap, u[3], v[3])),
     )  # fmt: skip
 
 
@@ -118,10 +138,8 @@ def _jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -
         if n > 3:
             ad, bd = load(lanes, block, 12 * W), load(lanes, block, 13 * W)
             cd, d = load(lanes, block, 14 * W), load(lanes, block, 15 * W)
-        a0, a1, a2, a3 = one, zero, zero, zero
-        b0, b1, b2, b3 = zero, one, zero, zero
-        c0, c1, c2, c3 = zero, zero, one, zero
-        d0, d1, d2, d3 = zero, zero, zero, one
+        u, v = (one, zero, zero, zero), (zero, one, zero, zero)  # the eigenvectors of a, b, c, d
+        w, x = (zero, zero, one, zero), (zero, zero, zero, one)
         off = (ab * ab + ac * ac + ad * ad) + (bc * bc + bd * bd + cd * cd)
         limit = ((a * a + b * b) + (c * c + d * d) + (off + off)) * close + tiny
         for _ in range(_SWEEPS):
@@ -129,41 +147,24 @@ def _jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -
             if not any_lane(going_on):
                 break
             negligible = select(going_on, least, infinite)
-            cos1, sin1, t = _rotation(lanes, a, d, ad, tiny, negligible)
-            cos2, sin2, u = _rotation(lanes, b, c, bc, tiny, negligible)
-            a, d, ad = a - t, d + t, zero
-            ab, bd = _turn(cos1, sin1, ab, bd)
-            ac, cd = _turn(cos1, sin1, ac, cd)
-            b, c, bc = b - u, c + u, zero
-            ab, ac = _turn(cos2, sin2, ab, ac)
-            bd, cd = _turn(cos2, sin2, bd, cd)
-            cos3, sin3, t = _rotation(lanes, a, c, ac, tiny, negligible)
-            cos4, sin4, u = _rotation(lanes, b, d, bd, tiny, negligible)
-            a0, a1, a2, a3, d0, d1, d2, d3 = _turn_vectors(cos1, sin1, a0, a1, a2, a3, d0, d1, d2, d3)
-            b0, b1, b2, b3, c0, c1, c2, c3 = _turn_vectors(cos2, sin2, b0, b1, b2, b3, c0, c1, c2, c3)
-            a, c, ac = a - t, c + t, zero
-            ab, bc = _turn(cos3, sin3, ab, bc)
-            ad, cd = _turn(cos3, sin3, ad, cd)
-            b, d, bd = b - u, d + u, zero
-            ab, ad = _turn(cos4, sin4, ab, ad)
-            bc, cd = _turn(cos4, sin4, bc, cd)
-            cos5, sin5, t = _rotation(lanes, a, b, ab, tiny, negligible)
-            cos6, sin6, u = _rotation(lanes, c, d, cd, tiny, negligible)
-            a0, a1, a2, a3, c0, c1, c2, c3 = _turn_vectors(cos3, sin3, a0, a1, a2, a3, c0, c1, c2, c3)
-            b0, b1, b2, b3, d0, d1, d2, d3 = _turn_vectors(cos4, sin4, b0, b1, b2, b3, d0, d1, d2, d3)
-            a, b, ab = a - t, b + t, zero
-            ac, bc = _turn(cos5, sin5, ac, bc)
-            ad, bd = _turn(cos5, sin5, ad, bd)
-            c, d, cd = c - u, d + u, zero
-            ac, ad = _turn(cos6, sin6, ac, ad)
-            bc, bd = _turn(cos6, sin6, bc, bd)
-            off = (ab * ab + ac * ac + ad * ad) + (bc * bc + bd * bd + cd * cd)
-            a0, a1, a2, a3, b0, b1, b2, b3 = _turn_vectors(cos5, sin5, a0, a1, a2, a3, b0, b1, b2, b3)
-            c0, c1, c2, c3, d0, d1, d2, d3 = _turn_vectors(cos6, sin6, c0, c1, c2, c3, d0, d1, d2, d3)
-        a0, a1, a2, a3 = _unit(lanes, a0, a1, a2, a3)
-        b0, b1, b2, b3 = _unit(lanes, b0, b1, b2, b3)
-        c0, c1, c2, c3 = _unit(lanes, c0, c1, c2, c3)
-        d0, d1, d2, d3 = _unit(lanes, d0, d1, d2, d3)
+            a, d, b, c, ab, ac, bd, cd, first_angle, second_angle = _rotations(
+                lanes, a, d, b, c, ad, bc, ab, ac, bd, cd, tiny, negligible
+            )
+            a, c, b, d, ab, ad, bc, cd, third_angle, fourth_angle = _rotations(
+                lanes, a, c, b, d, ac, bd, ab, zero, zero, cd, tiny, negligible
+            )
+            u, x = _rotate_vectors(first_angle, u, x)
+            v, w = _rotate_vectors(second_angle, v, w)
+            a, b, c, d, ac, ad, bc, bd, first_angle, second_angle = _rotations(
+                lanes, a, b, c, d, ab, cd, zero, ad, bc, zero, tiny, negligible
+            )
+            u, w = _rotate_vectors(third_angle, u, w)
+            v, x = _rotate_vectors(fourth_angle, v, x)
+            ab = cd = zero
+            off = (ac * ac + ad * ad) + (bc * bc + bd * bd)
+            u, v = _rotate_vectors(first_angle, u, v)
+            w, x = _rotate_vectors(second_angle, w, x)
+        u, v, w, x = _unit(lanes, u, marks), _unit(lanes, v, marks), _unit(lanes, w, marks), _unit(lanes, x, marks)
         restore_denormals(mode)
         a, b, c, d = unsigned_zero(a), unsigned_zero(b), unsigned_zero(c), unsigned_zero(d)
         if n < 4:  # what only fills the 4×4 matrix up goes last
@@ -172,51 +173,32 @@ def _jacobi(lanes: Any, A: Any, L: Any, V: Any, first: int, last: int, n: int) -
             c = splat(lanes, np.inf)
         if n < 2:
             b = splat(lanes, np.inf)
-        a, b, a0, a1, a2, a3, b0, b1, b2, b3 = _order(a, b, a0, a1, a2, a3, b0, b1, b2, b3)
-        c, d, c0, c1, c2, c3, d0, d1, d2, d3 = _order(c, d, c0, c1, c2, c3, d0, d1, d2, d3)
-        a, c, a0, a1, a2, a3, c0, c1, c2, c3 = _order(a, c, a0, a1, a2, a3, c0, c1, c2, c3)
-        b, d, b0, b1, b2, b3, d0, d1, d2, d3 = _order(b, d, b0, b1, b2, b3, d0, d1, d2, d3)
-        b, c, b0, b1, b2, b3, c0, c1, c2, c3 = _order(b, c, b0, b1, b2, b3, c0, c1, c2, c3)
+        a, b, u, v = _order(a, b, u, v)
+        c, d, w, x = _order(c, d, w, x)
+        a, c, u, w = _order(a, c, u, w)
+        b, d, v, x = _order(b, d, v, x)
+        b, c, v, w = _order(b, c, v, w)
         if any_lane(~(marks >= zero)):
             status = 1
             a, b, c, d = a + marks, b + marks, c + marks, d + marks
-            a0, a1, a2, a3 = a0 + marks, a1 + marks, a2 + marks, a3 + marks
-            b0, b1, b2, b3 = b0 + marks, b1 + marks, b2 + marks, b3 + marks
-            c0, c1, c2, c3 = c0 + marks, c1 + marks, c2 + marks, c3 + marks
-            d0, d1, d2, d3 = d0 + marks, d1 + marks, d2 + marks, d3 + marks
-        _store_row(lanes, pairs, 0, a0, a1, a2, a3)
-        _store_row(lanes, pairs, 4 * W, b0, b1, b2, b3)
-        _store_row(lanes, pairs, 8 * W, c0, c1, c2, c3)
-        _store_row(lanes, pairs, 12 * W, d0, d1, d2, d3)
+        _store_row(lanes, pairs, 0, u)  # each row over what the one before has too many
+        _store_row(lanes, pairs, n * W, v)
+        _store_row(lanes, pairs, 2 * n * W, w)
+        _store_row(lanes, pairs, 3 * n * W, x)
+        deinterleave(lanes, begin, count, n * n, pairs, V, offsets)
         a, b, c, d = a * back * again, b * back * again, c * back * again, d * back * again
-        if n == 4 and count == W and W <= 16:
-            for j in range(0, 16, W):
-                transpose(lanes, pairs, j * W, W, V, begin * 16 + j, 16, W)
-            store_in_turns(L, begin * 4, a, b, c, d)
-            continue
-        store(block, 0, a), store(block, W, b), store(block, 2 * W, c), store(block, 3 * W, d)
-        _put(lanes, block, pairs, L, V, begin, count, n)
+        if n == 4 and count == W:
+            store_interleaved(L, begin * 4, a, b, c, d)
+        else:
+            store_four(block, 0, W, (a, b, c, d))
+            deinterleave(lanes, begin, count, n, block, L, offsets)
     return status
 
 
 @device_function
-def _store_row(lanes: Any, pairs: Any, place: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
-    W = width(lanes)
-    store(pairs, place, unsigned_zero(x0)), store(pairs, place + W, unsigned_zero(x1))
-    store(pairs, place + 2 * W, unsigned_zero(x2)), store(pairs, place + 3 * W, unsigned_zero(x3))
-
-
-@device_function
-def _put(lanes: Any, values: Any, vectors: Any, L: Any, V: Any, begin: int, count: int, n: int) -> None:
-    """Empty the registers' blocks, number by number."""
-    W = width(lanes)
-    for w in range(count):
-        for k in range(n):
-            for i in range(n):
-                V[(begin + w) * n * n + k * n + i] = vectors[(4 * k + i) * W + w]
-    for w in range(count):
-        for k in range(n):
-            L[(begin + w) * n + k] = values[k * W + w]
+def _store_row(lanes: Any, pairs: Any, place: int, x: Any) -> None:
+    x0, x1, x2, x3 = unsigned_zero(x[0]), unsigned_zero(x[1]), unsigned_zero(x[2]), unsigned_zero(x[3])
+    store_four(pairs, place, width(lanes), (x0, x1, x2, x3))
 
 
 @kernel

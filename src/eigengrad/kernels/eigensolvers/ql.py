@@ -6,7 +6,7 @@ an off-diagonal entry is zero the chain starts anew with its lane's own shift an
 finished, or a block that has split, costs its neighbours nothing but its idle time.
 
 The chain of one sweep is sequential: each rotation needs the previous one. So everything off the critical path is
-computed beside it, and 1/√ comes in two factors that are multiplied into the results (see ``reciprocal_root``).
+computed beside it, and 1/√ comes in two factors that are multiplied into the results (see ``rsqrt``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from ..runtime.compile import device_function
 from ..simd.memory import load, store
-from ..simd.vectors import absolute, any_lane, copy_sign, fma, reciprocal, reciprocal_root, root, select, splat, width
+from ..simd.vectors import absolute, any_lane, copy_sign, fma, reciprocal, rsqrt, select, splat, sqrt, width
 
-__all__ = ["SWEEPS", "find_blocks", "finish_sweep", "rotate", "start_sweep", "turned"]
+__all__ = ["SWEEPS", "apply_rotation", "find_blocks", "finish_sweep", "rotate", "start_sweep"]
 
 SWEEPS = 60  # an eigenvalue, before giving up: LAPACK's bound is 30
 
@@ -49,7 +49,7 @@ def find_blocks(lanes: Any, diagonal: Any, off: Any, start: int, n: int, fresh: 
         if not fresh and not any_lane(~found):
             break
     g = (d1 - d0) / (two * e0)
-    return row, d0 - e0 / (g + copy_sign(root(fma(g, g, one)), g))
+    return row, d0 - e0 / (g + copy_sign(sqrt(fma(g, g, one)), g))
 
 
 @device_function
@@ -65,7 +65,7 @@ def rotate(
     lanes: Any, diagonal: Any, off: Any, i: int, shift: Any, epsilon: float,
     g: Any, sin: Any, cos: Any, p: Any, restarted: Any, next_size: Any,
 ) -> Any:  # fmt: skip
-    """One step of the chain, on rows i and i + 1: its new state, then what :func:`turned` takes for the vectors."""
+    """One step of the chain, on rows i and i + 1: its new state, then the factors of :func:`apply_rotation`."""
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     relative, floor = splat(lanes, epsilon), splat(lanes, 0.25 * epsilon)
@@ -76,7 +76,7 @@ def rotate(
     r2 = fma(g, g, fma(f, f, tiny))
     inner = fma(b + b, g, (d - remaining) * f)
     split = absolute(e) <= zero
-    y, k = reciprocal_root(r2)
+    y, k = rsqrt(r2)
     k = copy_sign(k, g)  # the sign of r is free; this one keeps the angle below a right one
     cross, new_cos, new_sin, r = (y * inner) * k, (y * g) * k, (y * f) * k, r2 * (y * k)
     vanished = r2 <= tiny + tiny
@@ -113,7 +113,7 @@ def finish_sweep(lanes: Any, diagonal: Any, off: Any, row: int, g: Any, p: Any, 
 
 
 @device_function
-def turned(first: Any, second: Any, third: Any, x: Any, y: Any) -> Any:
+def apply_rotation(first: Any, second: Any, third: Any, x: Any, y: Any) -> Any:
     """(cos x − sin y, sin x + cos y) as three shears: with sin in the middle, tan(angle/2) before and after it.
 
     One operation less than products with cos and sin take, and better: their rounding changes lengths, while a shear

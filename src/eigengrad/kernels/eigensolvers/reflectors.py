@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..runtime.compile import device_function
+from ..simd.blocks import add_outer, zero_block
 from ..simd.memory import broadcast, load, store
-from ..simd.vectors import fma, horizontal_sum, splat, width
+from ..simd.vectors import fma, reduce_sum, splat, width
 
 __all__ = ["reflect"]
 
@@ -40,62 +43,48 @@ def reflect(lanes: Any, n: int, stride: int, reflectors: Any, tau: Any, cross: A
         total = zero
         for j in range(k // W * W, stride, W):
             total = fma(load(lanes, reflectors, k * stride + j), load(lanes, reflectors, (k - 1) * stride + j), total)
-        cross[k] = horizontal_sum(total)
+        cross[k] = reduce_sum(total)
     for panel in range(0, (n + P - 1) // P * n * P, n * P):
-        a0, a1, b0, b1 = zero, zero, zero, zero
+        sums = zero_block(lanes, 4)  # a and b, two vectors each
         for i in range(top, n):
-            a0, a1, b0, b1 = _sum(lanes, reflectors, top * stride + i, stride, panels, panel + i * P, a0, a1, b0, b1)
+            sums = add_outer(lanes, sums, 2, panels, panel + i * P, zero, reflectors, top * stride + i, -stride)
         for k in range(top, 1, -2):
-            s0, s1, t0, t1 = _factors(lanes, tau, cross, k, a0, a1, b0, b1)
+            factors = _factors(lanes, tau, cross, k, sums)
             here, following = k * stride, (k - 2) * stride
-            a0, a1, b0, b1 = zero, zero, zero, zero
+            sums = zero_block(lanes, 4)
             for i in range(k - 2, k):
-                a0, a1, b0, b1 = _sum(lanes, reflectors, following + i, stride, panels, panel + i * P, a0, a1, b0, b1)
+                sums = add_outer(lanes, sums, 2, panels, panel + i * P, zero, reflectors, following + i, -stride)
             for begin in range(k, n, _BLOCK):
                 end = min(begin + _BLOCK, n)
-                c0, c1, d0, d1, e0, e1, f0, f1 = zero, zero, zero, zero, zero, zero, zero, zero
-                i = begin
-                while i + 2 <= end:  # even and odd rows are summed apart, to overlap
+                even, odd = zero_block(lanes, 4), zero_block(lanes, 4)  # even and odd rows are summed apart, to overlap
+                for i in range(begin, end, 2):
                     r = panel + i * P
-                    _change(lanes, reflectors, here + i, stride, panels, r, s0, s1, t0, t1)
-                    c0, c1, d0, d1 = _sum(lanes, reflectors, following + i, stride, panels, r, c0, c1, d0, d1)
-                    _change(lanes, reflectors, here + i + 1, stride, panels, r + P, s0, s1, t0, t1)
-                    e0, e1, f0, f1 = _sum(lanes, reflectors, following + i + 1, stride, panels, r + P, e0, e1, f0, f1)
-                    i += 2
-                if i < end:
-                    r = panel + i * P
-                    _change(lanes, reflectors, here + i, stride, panels, r, s0, s1, t0, t1)
-                    c0, c1, d0, d1 = _sum(lanes, reflectors, following + i, stride, panels, r, c0, c1, d0, d1)
-                a0, a1, b0, b1 = a0 + (c0 + e0), a1 + (c1 + e1), b0 + (d0 + f0), b1 + (d1 + f1)
-        s0, s1, t0, t1 = _factors(lanes, tau, cross, 1, a0, a1, b0, b1)
+                    _change(lanes, reflectors, here + i, stride, panels, r, factors)
+                    even = add_outer(lanes, even, 2, panels, r, zero, reflectors, following + i, -stride)
+                    if i + 1 < end:
+                        _change(lanes, reflectors, here + i + 1, stride, panels, r + P, factors)
+                        odd = add_outer(lanes, odd, 2, panels, r + P, zero, reflectors, following + i + 1, -stride)
+                sums = (
+                    sums[0] + (even[0] + odd[0]), sums[1] + (even[1] + odd[1]),
+                    sums[2] + (even[2] + odd[2]), sums[3] + (even[3] + odd[3]),
+                )  # fmt: skip
+        factors = _factors(lanes, tau, cross, int(np.int64(1)), sums)  # a literal is a type of its own
         for i in range(1, n):
-            _change(lanes, reflectors, stride + i, stride, panels, panel + i * P, s0, s1, t0, t1)
+            _change(lanes, reflectors, stride + i, stride, panels, panel + i * P, factors)
 
 
 @device_function
-def _factors(lanes: Any, tau: Any, cross: Any, k: int, a0: Any, a1: Any, b0: Any, b1: Any) -> Any:
-    """−τa and −σ(b − τa gᵀh) for reflectors k and k − 1."""
+def _factors(lanes: Any, tau: Any, cross: Any, k: int, sums: Any) -> Any:
+    """−τa and −σ(b − τa gᵀh) for reflectors k and k − 1, two vectors each."""
     s, t, c = splat(lanes, tau[k]), splat(lanes, tau[k - 1]), splat(lanes, cross[k])
-    s0, s1 = -(a0 * s), -(a1 * s)
-    return s0, s1, -(fma(c, s0, b0) * t), -(fma(c, s1, b1) * t)
+    s0, s1 = -(sums[0] * s), -(sums[1] * s)
+    return s0, s1, -(fma(c, s0, sums[2]) * t), -(fma(c, s1, sums[3]) * t)
 
 
 @device_function
-def _sum(
-    lanes: Any, reflectors: Any, place: int, stride: int, panels: Any, r: int, a0: Any, a1: Any, b0: Any, b1: Any
-) -> Any:
-    """Add a row, times its entries in two reflectors, to their sums."""
-    h, g = broadcast(lanes, reflectors, place), broadcast(lanes, reflectors, place - stride)
-    x0, x1 = load(lanes, panels, r), load(lanes, panels, r + width(lanes))
-    return fma(h, x0, a0), fma(h, x1, a1), fma(g, x0, b0), fma(g, x1, b1)
-
-
-@device_function
-def _change(
-    lanes: Any, reflectors: Any, place: int, stride: int, panels: Any, r: int, s0: Any, s1: Any, t0: Any, t1: Any
-) -> None:
+def _change(lanes: Any, reflectors: Any, place: int, stride: int, panels: Any, r: int, factors: Any) -> None:
     """Add the multiples of two reflectors to a row."""
     W = width(lanes)
     h, g = broadcast(lanes, reflectors, place), broadcast(lanes, reflectors, place - stride)
-    store(panels, r, fma(g, t0, fma(h, s0, load(lanes, panels, r))))
-    store(panels, r + W, fma(g, t1, fma(h, s1, load(lanes, panels, r + W))))
+    store(panels, r, fma(g, factors[2], fma(h, factors[0], load(lanes, panels, r))))
+    store(panels, r + W, fma(g, factors[3], fma(h, factors[1], load(lanes, panels, r + W))))

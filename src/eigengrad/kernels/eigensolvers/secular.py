@@ -20,15 +20,15 @@ from ..simd.vectors import (
     absolute,
     any_lane,
     copy_sign,
+    demote,
     fma,
-    lane_numbers,
-    larger,
-    narrow,
+    iota,
+    maximum,
     reciprocal,
     reciprocal_for,
-    root,
     select,
     splat,
+    sqrt,
     width,
 )
 
@@ -60,7 +60,7 @@ def roots(
         d[k + i] = d[k - 1] + reach * (1 + i)
     for j in range(0, k, W):
         left, right = load(lanes, d, j), load(lanes, d, j + 1)
-        number = splat(lanes, 1.0 * j) + lane_numbers(lanes)
+        number = splat(lanes, 1.0 * j) + iota(lanes)
         last = number >= splat(lanes, k - 1.0)
         gap = right - left
         # Which half of the interval: the sign of f at its middle. Beyond the last pole there is only the left one.
@@ -79,7 +79,7 @@ def roots(
             a = fma(to_left + to_right, value, -(both * (slope_left + slope_right)))
             b = both * value
             c = value - fma(to_left, slope_left, to_right * slope_right)
-            spread = root(larger(fma(a, a, -(splat(lanes, 4.0) * b * c)), zero))
+            spread = sqrt(maximum(fma(a, a, -(splat(lanes, 4.0) * b * c)), zero))
             above, below = select(a <= zero, a - spread, two * b), select(a <= zero, two * c, a + spread)
             # Beyond the last pole: one pole and a constant.
             single = value - to_left * slope_left
@@ -109,7 +109,7 @@ def _evaluate(lanes: Any, thin: Any, k: int, j: int, d: Any, squares: Any, origi
         t = broadcast(lanes, squares, i) * r
         left, slope_left = left + t, fma(t, r, slope_left)
     right, slope_right = zero, zero
-    root_number = splat(lanes, 1.0 * j) + lane_numbers(lanes)
+    root_number = splat(lanes, 1.0 * j) + iota(lanes)
     for i in range(j + 1, min(j + W, k)):
         r = reciprocal_for(thin, (broadcast(lanes, d, i) - origin) - mu)
         t = broadcast(lanes, squares, i) * r
@@ -127,7 +127,7 @@ def _evaluate(lanes: Any, thin: Any, k: int, j: int, d: Any, squares: Any, origi
 @device_function
 def unit_vectors(
     lanes: Any, thin: Any, k: int, d: Any, z: Any, rho: float, nearest: Any, offset: Any,
-    rows: Any, U: Any, height: int, span: int, column: Any,
+    rows: Any, U: Any, height: int, panel: int, column: Any,
 ) -> None:  # fmt: skip
     """The k eigenvectors of unit length as columns of U: entry i goes to row ``rows[i]``.
 
@@ -137,7 +137,7 @@ def unit_vectors(
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     for i in range(0, k, W):  # ẑ_i² = Π_j (λ_j − d_i) / (ρ Π_{j≠i} (d_j − d_i)), a pole a lane
-        pole, number = load(lanes, d, i), splat(lanes, 1.0 * i) + lane_numbers(lanes)
+        pole, number = load(lanes, d, i), splat(lanes, 1.0 * i) + iota(lanes)
         ratio = splat(lanes, 1.0 / rho)
         for j in range(k):
             above = (broadcast(lanes, nearest, j) - pole) + broadcast(lanes, offset, j)
@@ -146,14 +146,14 @@ def unit_vectors(
                 here = splat(lanes, 1.0 * j)
                 below = select((number >= here) & (number <= here), one, below)
             ratio = ratio * (above * reciprocal(below))
-        store(z, i, copy_sign(root(absolute(ratio)), load(lanes, z, i)))
+        store(z, i, copy_sign(sqrt(absolute(ratio)), load(lanes, z, i)))
     for j in range(0, k, W):
         origin, mu, length2 = load(lanes, nearest, j), load(lanes, offset, j), zero
         for i in range(k):
             u = broadcast(lanes, z, i) * reciprocal((broadcast(lanes, d, i) - origin) - mu)
             store(column, i * W, u)
             length2 = fma(u, u, length2)
-        scale = one / root(length2)
-        place = j // span * height * span + j % span
+        scale = one / sqrt(length2)
+        place = j // panel * height * panel + j % panel
         for i in range(k):
-            store(U, place + rows[i] * span, narrow(thin, load(lanes, column, i * W) * scale))
+            store(U, place + rows[i] * panel, demote(thin, load(lanes, column, i * W) * scale))

@@ -63,7 +63,7 @@ def _copy_rows(
 
 @inline
 def _apply_tile(lanes: Any, maps: Maps, affine: Affine, scratch: Any, first: int, count: int, following: int) -> None:
-    """Mix the points ``first`` to ``first + count``, some groups at a time."""
+    """Apply the map to the points ``first`` to ``first + count``, some groups at a time."""
     W, C, d, sides, (rows, weights) = width(lanes), maps.C, maps.d, maps.sides, scratch
     pairs = d % (2 * W) == 0
     across, height = (2 * W, _AT_ONCE // 2) if pairs else (W, _AT_ONCE)
@@ -147,11 +147,11 @@ _apply = apply_to_tiles(_rows_and_columns, _apply_tile)
 
 @kernel
 def moments(number: Any, work: int) -> int:
-    """Sum products and channels; see :mod:`.backends`."""
+    """Compute Σ l and Σ l rᵀ within each group; see :mod:`.backends`."""
     return int(_sum(number, work))
 
 
 @kernel
 def apply_affine(number: Any, work: int) -> int:
-    """Mix channels; see :mod:`.backends`."""
+    """Compute y = M x + c within each group; see :mod:`.backends`."""
     return int(_apply(number, work))

@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from ..runtime.compile import device_function, inline, kernel
 from ..simd.blocks import store_block, zero_block
-from ..simd.emit import INDEX, load_vector, unpacked
+from ..simd.emit import load_vector, shuffle, unpacked
 from ..simd.memory import aligned, load, store
 from ..simd.vectors import splat, width
 from .harness import Affine, Maps, apply_to_tiles, partial_sums_size, sum_tiles
@@ -31,8 +31,7 @@ __all__ = ["apply_affine", "moments"]
 def _rotated(builder: Any, vector: Any, x: Any, size: int, k: int) -> Any:
     """R_k x for groups of ``size`` lanes."""
     size = min(size, vector.width)  # what does not fit is compiled, but not run
-    lanes = [lane // size * size + (lane + k) % size for lane in range(vector.width)]
-    return builder.shuffle_vector(x, x, ir.Constant(ir.VectorType(INDEX, vector.width), lanes))
+    return shuffle(builder, x, x, [lane // size * size + (lane + k) % size for lane in range(vector.width)])
 
 
 @intrinsic(prefer_literal=True)
@@ -98,7 +97,7 @@ def _rotated_weights(lanes: Any, maps: Maps, affine: Affine) -> Any:
 
 @inline
 def _apply_tile(lanes: Any, maps: Maps, affine: Affine, weights: Any, first: int, count: int, following: int) -> None:
-    """Mix the points ``first`` to ``first + count``.
+    """Apply the map to the points ``first`` to ``first + count``.
 
     Four points at a time: the last four may overlap those before, of another tile even, and give the same once more.
     """
@@ -162,11 +161,11 @@ _apply = apply_to_tiles(_rotated_weights, _apply_tile)
 
 @kernel
 def moments(number: Any, work: int) -> int:
-    """Sum products and channels; see :mod:`.backends`."""
+    """Compute Σ l and Σ l rᵀ within each group; see :mod:`.backends`."""
     return int(_sum(number, work))
 
 
 @kernel
 def apply_affine(number: Any, work: int) -> int:
-    """Mix channels; see :mod:`.backends`."""
+    """Compute y = M x + c within each group; see :mod:`.backends`."""
     return int(_apply(number, work))

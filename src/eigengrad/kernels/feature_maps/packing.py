@@ -11,28 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from ..costs import FETCHED
+from ..costs import PREFETCHED
 from ..runtime.compile import device_function
 from ..simd.arrays import rounded
-from ..simd.memory import aligned, broadcast, load, load_part, store, store_part
-from ..simd.prefetch import fetch
-from ..simd.transposes import transpose_from, transpose_onto
+from ..simd.memory import aligned, broadcast, load, load_n, prefetch, store, store_n
+from ..simd.transposes import transpose_block
 from ..simd.vectors import splat, width
 from .harness import Affine, Maps
 
-__all__ = ["channel_places", "fetch_rows", "gather", "new_tile", "scatter", "worth_fetching"]
+__all__ = ["channel_places", "gather", "new_tile", "prefetch_rows", "scatter", "worth_prefetching"]
 
 
 @device_function
-def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
-    """Room for ``count`` rows of as many maps, each with one more behind it for what has no place.
+def new_tile(lanes: Any, count: int, d: int, stride: int) -> Any:
+    """An array of ``count`` rows, ``stride`` apart; every d rows are followed by zeros up to a multiple of 4 rows.
 
-    Every d rows are followed by rows of zeros up to a multiple of 4. The others are not initialised.
+    The others are not initialised.
     """
     W, rows = width(lanes), rounded(d, 4)
-    tile = aligned(lanes, maps * (count + 1) * stride)
-    for row in range(maps * (count + 1)):
-        if row % (count + 1) % rows >= d and row % (count + 1) < count:
+    tile = aligned(lanes, count * stride)
+    for row in range(count):
+        if row % rows >= d:
             for column in range(0, stride, W):
                 store(tile, row * stride + column, splat(lanes, 0.0))
     return tile
@@ -40,32 +39,26 @@ def new_tile(lanes: Any, count: int, d: int, stride: int, maps: int) -> Any:
 
 @device_function
 def channel_places(lanes: Any, channels: int, d: int, rows: int, stride: int) -> Any:
-    """Where the rows of some channels are in a tile whose groups of d channels have ``rows`` rows each.
-
-    What a vector of channels has beyond the last one goes to an extra row.
-    """
+    """Where the rows of some channels, rounded up to whole vectors, are in a tile that has ``rows`` for each group."""
     places = np.empty(channels + width(lanes), np.int64)
     for k in range(places.size):
-        places[k] = (k // d * rows + k % d if k < channels else channels // d * rows) * stride
+        places[k] = (k // d * rows + k % d) * stride
     return places
 
 
 @device_function
-def worth_fetching(x: Any, fast: bool) -> bool:
-    """Whether :func:`fetch_rows` makes tiles come sooner; where channels are fast, the CPU foresees them."""
-    return not fast and x.size * x.itemsize >= FETCHED
+def worth_prefetching(x: Any, fast: bool) -> bool:
+    """Whether tiles are filled faster after :func:`prefetch_rows`: not from a cache, nor in the order of memory."""
+    return not fast and x.size * x.itemsize >= PREFETCHED
 
 
 @device_function
-def fetch_rows(inputs: Any, sides: int, place: int, P: int, rows: int, length: int) -> None:
-    """Fetch ``length`` numbers of some rows, P apart, of one or two maps.
-
-    A tile is filled faster if it was asked for while the one before was worked on.
-    """
+def prefetch_rows(inputs: Any, sides: int, place: int, P: int, rows: int, length: int) -> None:
+    """Prefetch ``length`` numbers of some rows, P apart, of one or two maps, while the tile before is computed."""
     for row in range(place, place + rows * P, P):
-        fetch(inputs[0], row, row + length)
+        prefetch(inputs[0], row, row + length)
         if sides == 2:
-            fetch(inputs[1], row, row + length)
+            prefetch(inputs[1], row, row + length)
 
 
 @device_function
@@ -90,20 +83,20 @@ def gather(
                 store(tile, target + i, load(lanes, x, source + i) - shift)
             if part:
                 i = length - part
-                store(tile, target + i, load_part(lanes, x, source + i, part) - shift)
+                store(tile, target + i, load_n(lanes, x, source + i, part) - shift)
         column += length
     while column < count:
         for k in range(0, channels, W):
             source, shift = (first + column) * C + channel + k, load(lanes, centre, channel + k)
-            transpose_from(
-                lanes, x, source, C, shift, tile, places, k, row + column, count - column, min(W, channels - k)
+            transpose_block(
+                lanes, x, source, C, shift, tile, places[k:], row + column, count - column, channels - k, W < 0
             )
         column += W
     part = count % W
     if part:
         for k in range(channels):
             place = row + places[k] + count - part
-            store(tile, place, load_part(lanes, tile, place, part))
+            store(tile, place, load_n(lanes, tile, place, part))
 
 
 @device_function
@@ -111,7 +104,7 @@ def scatter(
     lanes: Any, tile: Any, places: Any, maps: Maps, affine: Affine, first: int, count: int, channel: int, channels: int
 ) -> None:  # fmt: skip
     """Copy a tile to the points ``first`` to ``first + count`` of the result; streaming where channels are fast."""
-    W, C, P, y = width(lanes), maps.C, maps.P, affine.y
+    W, C, P, y, none = width(lanes), maps.C, maps.P, affine.y, splat(lanes, 0.0)
     column = 0
     while column < count and not maps.fast:
         sample, point = divmod(first + column, P)
@@ -123,12 +116,12 @@ def scatter(
                 store(y, target + i, load(lanes, tile, source + i))
             if part:
                 i = length - part
-                store_part(y, target + i, load(lanes, tile, source + i), part)
+                store_n(y, target + i, load(lanes, tile, source + i), part)
         column += length
     while column < count:
         for k in range(0, channels, W):
             target = (first + column) * C + channel + k
-            transpose_onto(
-                lanes, tile, places, k, column, y, target, C, count - column, min(W, channels - k), affine.streaming
+            transpose_block(
+                lanes, tile, places[k:], column, none, y, target, C, channels - k, count - column, affine.streaming
             )
         column += W

@@ -14,15 +14,7 @@ from torch import Tensor
 
 from .. import costs, huge_pages
 from ..dispatch import KernelsUnavailableError, load, vector_bytes
-from ..memory import (
-    InMemory,
-    address,
-    address_or_null,
-    maker,
-    readable,
-    readable_strided,
-    writable,
-)
+from ..memory import InMemory, address, address_or_null, maker, readable, readable_strided, writable
 from .arguments import AffineArguments, MomentsArguments
 from .backends import select_backend
 
@@ -90,35 +82,34 @@ class KernelPasses:
         self, x: Tensor, L: Tensor, V: Tensor, eps: float, weight: Tensor | None, bias: Tensor | None, mean: Tensor
     ) -> tuple[Tensor, Tensor]:
         """S = (M + εI)^(−½) from the eigenpairs of M, and :meth:`whiten` with it."""
-        rows, weight, bias = self._by_columns(V), self._of_channels(weight), self._of_channels(bias)
-        L, mean = self._values(L), self._mean(mean)
-        S, packed = self.new_matrices(), self.new_forward_weights()
-        weights, offsets = address(packed), address(packed) + self.weight_bytes
-        self._kernel("feature_maps.whitening", "whiten_by_root")(
-            address(L), address(rows), eps, address_or_null(weight), address_or_null(bias), address(mean), self.groups,
-            self.d, address(S), weights, offsets,
-        )  # fmt: skip
-        return S, self._apply_affine(self._map(x), None, mean, weights, offsets)
+        L, rows, S = self._values(L), self._by_columns(V), self.new_matrices()
+        return S, self._whiten(x, S, weight, bias, mean, (address(L), address(rows), eps))
 
     def whiten(self, x: Tensor, S: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> Tensor:
         """The output, in the layout of ``x``."""
-        S, weight, bias = self._square(S), self._of_channels(weight), self._of_channels(bias)
-        mean, packed = self._mean(mean), self.new_forward_weights()
+        return self._whiten(x, self._square(S), weight, bias, mean, (0, 0, 0.0))
+
+    def _whiten(
+        self, x: Tensor, S: InMemory, weight: Tensor | None, bias: Tensor | None, mean: Tensor,
+        eigenpairs: tuple[int, int, float],
+    ) -> Tensor:  # fmt: skip
+        weight, bias, mean = self._of_channels(weight), self._of_channels(bias), self._mean(mean)
+        packed = self.new_forward_weights()
         weights, offsets = address(packed), address(packed) + self.weight_bytes
         self._kernel("feature_maps.whitening", "forward_weights")(
-            address(S), address_or_null(weight), address_or_null(bias), address(mean), self.groups, self.d,
+            *eigenpairs, address(S), address_or_null(weight), address_or_null(bias), address(mean), self.groups, self.d,
             weights, offsets,
         )  # fmt: skip
         return self._apply_affine(self._map(x), None, mean, weights, offsets)
 
     def sums(self, dy: Tensor, x: Tensor, S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(groups, d, d), (C,) and (C,)."""
-        C, S, mean = self.groups * self.d, self._square(S), self._mean(mean)
+        """Σ dy (x − μ)ᵀ (groups, d, d), Σ dy (C,), and the gradient of γ (C,)."""
+        S, mean = self._square(S), self._mean(mean)
         partial_sums = self._sum(self._map(dy), self._map(x), mean)
         G, sums, slopes = self.new_matrices(), self.new_channels(), self.new_channels()
-        self._kernel("feature_maps.whitening", "products_and_sums")(
-            address(partial_sums), self.splits, address(mean), address(S), C, self.d, address(G),
-            address(sums), address(slopes),
+        self._algebra(
+            partial_sums=address(partial_sums), mean=address(mean), S=address(S), G=address(G), sums=address(sums),
+            slopes=address(slopes),
         )  # fmt: skip
         return G, sums, slopes
 
@@ -132,10 +123,10 @@ class KernelPasses:
         slopes, sums = self.new_channels(), self.new_channels()
         G, gM, packed = self.new_matrices(), self.new_matrices(), self.new_backward_weights()
         weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
-        self._kernel("feature_maps.whitening", "gradient_by_root")(
-            address(partial_sums), self.splits, address(mean), address(S), address_or_null(weight), address(L),
-            address(rows), eps, self.points, self.groups, self.d, address(G), address(gM), address(sums),
-            address(slopes), weights, offsets,
+        self._algebra(
+            partial_sums=address(partial_sums), mean=address(mean), S=address(S), weight=address_or_null(weight),
+            L=address(L), V=address(rows), eps=eps, points=self.points, G=address(G), gM=address(gM),
+            sums=address(sums), slopes=address(slopes), weights=weights, offsets=offsets,
         )  # fmt: skip
         return self._apply_affine(dy, x, mean, weights, offsets), slopes, sums
 
@@ -143,33 +134,36 @@ class KernelPasses:
         """The gradient of M, from that of A = diag(γ) S and the eigenpairs of M."""
         G, L, rows, weight = self._square(G), self._values(L), self._by_columns(V), self._of_channels(weight)
         gM = self.new_matrices()
-        self._kernel("feature_maps.whitening", "inverse_root_gradient")(
-            address(G), address_or_null(weight), address(L), address(rows), eps, self.groups, self.d, address(gM)
+        self._algebra(
+            weight=address_or_null(weight), L=address(L), V=address(rows), eps=eps, G=address(G), gM=address(gM)
         )
         return gM
 
     def gradient(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        S: Tensor,
-        gM: Tensor,
-        weight: Tensor | None,
-        sums: Tensor,
-        mean: Tensor,
-        m: int,
+        self, dy: Tensor, x: Tensor, S: Tensor, gM: Tensor, weight: Tensor | None, sums: Tensor, mean: Tensor, m: int,
         shift: Tensor | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """The gradient of ``x``, in its layout, with ``shift`` (C,) added to every point."""
         S, gM, weight, shift = self._square(S), self._square(gM), self._of_channels(weight), self._of_channels(shift)
         sums, mean = readable(sums, self.dtype, self.groups * self.d), self._mean(mean)
         packed = self.new_backward_weights()
         weights, offsets = address(packed), address(packed) + 2 * self.weight_bytes
-        self._kernel("feature_maps.whitening", "backward_weights")(
-            address(S), address(gM), address_or_null(weight), address(sums), address_or_null(shift), address(mean), m,
-            self.groups, self.d, weights, offsets,
+        self._algebra(
+            mean=address(mean), S=address(S), weight=address_or_null(weight), points=m, gM=address(gM),
+            sums=address(sums), shift=address_or_null(shift), weights=weights, offsets=offsets,
         )  # fmt: skip
         return self._apply_affine(self._map(dy), self._map(x), mean, weights, offsets)
+
+    def _algebra(
+        self, *, partial_sums: int = 0, mean: int = 0, S: int = 0, weight: int = 0, L: int = 0, V: int = 0,
+        eps: float = 0.0, points: int = 0, G: int = 0, gM: int = 0, sums: int = 0, slopes: int = 0, shift: int = 0,
+        weights: int = 0, offsets: int = 0,
+    ) -> None:  # fmt: skip
+        """Those steps of :func:`.whitening.backward_weights` whose addresses are given."""
+        self._kernel("feature_maps.whitening", "backward_weights")(
+            partial_sums, self.splits, mean, S, weight, L, V, eps, points, self.groups, self.d, G, gM, sums, slopes,
+            shift, weights, offsets,
+        )  # fmt: skip
 
     def _sum(self, left: InMemory, right: InMemory, centre: InMemory) -> InMemory:
         """The partial sums of :mod:`.harness`, a row a split."""

@@ -17,22 +17,13 @@ import numpy as np
 
 from ..runtime.compile import device_function, kernel
 from ..runtime.work import DONE
-from ..simd.arrays import array_at, doubles_at, rounded, zeros
+from ..simd.arrays import array_at, clear, doubles_at, rounded, zeros
 from ..simd.matrix_products import copy_matrix, padded_rows
 from ..simd.vectors import lanes_of, width
 from ..vjp.matrix_roots import root_vjp, roots_of
 from .harness import partial_sums_size
 
-__all__ = [
-    "backward_weights",
-    "forward_weights",
-    "gradient_by_root",
-    "inverse_root_gradient",
-    "mean_and_covariance",
-    "pivots",
-    "products_and_sums",
-    "whiten_by_root",
-]
+__all__ = ["backward_weights", "forward_weights", "mean_and_covariance", "pivots"]
 
 
 _PIVOT_POINTS = 16
@@ -113,11 +104,8 @@ def _products_and_sums(
 ) -> None:  # fmt: skip
     """From the partial sums of dy with x less its rounded mean: G = Σ dy (x − μ)ᵀ, Σ dy and diag(G Sᵀ)."""
     lanes, size, blocks = lanes_of(number), partial_sums_size(d), rounded(d, 4) // 4
-    every, means, matrices = (
-        _joined(partial_sums, splits, C // d * size),
-        doubles_at(mean, C),
-        array_at(lanes, S, C * d),
-    )
+    every = _joined(partial_sums, splits, C // d * size)
+    means, matrices = doubles_at(mean, C), array_at(lanes, S, C * d)
     G, s, slopes = array_at(lanes, products, C * d), array_at(lanes, sums, C), array_at(lanes, weight_gradient, C)
     for c in range(C):
         start, i, slope = c // d * size, c % d, 0.0
@@ -155,19 +143,23 @@ def _inverse_root_gradient(
         copy_matrix(lanes, scratch, X, stride, result, g * d * d, d, d)
 
 
-@device_function
-def _forward_weights(
-    number: Any, S: int, weight: int, bias: int, mean: int, groups: int, d: int, weights: int, offsets: int
-) -> None:
-    """Weights and offsets of y = A x + c for x less its rounded mean: A = diag(γ) S, c = β − A (μ − rounded μ)."""
+@kernel
+def forward_weights(
+    number: Any, L: int, V: int, eps: float, S: int, weight: int, bias: int, mean: int, groups: int, d: int,
+    weights: int, offsets: int, work: int,
+) -> int:  # fmt: skip
+    """Weights and offsets of y = A x + c for x less its rounded mean: A = diag(γ) S, c = β − A (μ − rounded μ).
+
+    If the eigenpairs of M are given, S = (M + εI)^(−½) is computed first.
+    """
+    if L:
+        roots_of(lanes_of(number), L, V, eps, groups, S, int(np.int64(0)), groups, d)
     lanes, C, rows = lanes_of(number), groups * d, rounded(d, 4)
     matrices, gamma, beta = array_at(lanes, S, C * d), array_at(lanes, weight, C), array_at(lanes, bias, C)
     means, one, none = doubles_at(mean, C), matrices.dtype.type(1.0), matrices.dtype.type(0.0)
     packed, shifts = array_at(lanes, weights, C // d * rows * rows), array_at(lanes, offsets, C // d * rows)
-    for i in range(packed.size):
-        packed[i] = 0
-    for i in range(shifts.size):
-        shifts[i] = 0
+    clear(packed)
+    clear(shifts)
     for c in range(C):
         i, total = c % d, 0.0
         place = c // d * rows * rows + i // 4 * 4 * rows + i % 4
@@ -176,6 +168,7 @@ def _forward_weights(
             packed[place + 4 * j] = a
             total += a * (means[c - i + j] - matrices.dtype.type(means[c - i + j]))
         shifts[c // d * rows + i] = (beta[c] if bias else none) - total
+    return DONE
 
 
 @device_function
@@ -192,10 +185,8 @@ def _backward_weights(
     s, means, one = array_at(lanes, sums, C), doubles_at(mean, C), matrices.dtype.type(1.0)
     shifted, none = array_at(lanes, shift, C), matrices.dtype.type(0.0)
     packed, shifts = array_at(lanes, weights, 2 * C // d * rows * rows), array_at(lanes, offsets, C // d * rows)
-    for i in range(packed.size):
-        packed[i] = 0
-    for i in range(shifts.size):
-        shifts[i] = 0
+    clear(packed)
+    clear(shifts)
     for c in range(C):
         i, total = c % d, 0.0
         place = 2 * (c // d) * rows * rows + i // 4 * 8 * rows + i % 4
@@ -210,62 +201,20 @@ def _backward_weights(
 
 
 @kernel
-def products_and_sums(
-    number: Any, partial_sums: int, splits: int, mean: int, S: int, C: int, d: int, products: int, sums: int,
-    weight_gradient: int, work: int,
-) -> int:  # fmt: skip
-    """:func:`_products_and_sums` by itself."""
-    _products_and_sums(number, partial_sums, splits, mean, S, C, d, products, sums, weight_gradient)
-    return DONE
-
-
-@kernel
-def inverse_root_gradient(
-    number: Any, G: int, weight: int, L: int, V: int, eps: float, groups: int, d: int, gM: int, work: int
-) -> int:
-    """:func:`_inverse_root_gradient` by itself."""
-    _inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
-    return DONE
-
-
-@kernel
-def forward_weights(
-    number: Any, S: int, weight: int, bias: int, mean: int, groups: int, d: int, weights: int, offsets: int, work: int
-) -> int:
-    """:func:`_forward_weights` by itself."""
-    _forward_weights(number, S, weight, bias, mean, groups, d, weights, offsets)
-    return DONE
-
-
-@kernel
 def backward_weights(
-    number: Any, S: int, gM: int, weight: int, sums: int, shift: int, mean: int, points: int, groups: int, d: int,
-    weights: int, offsets: int, work: int,
-) -> int:  # fmt: skip
-    """:func:`_backward_weights` by itself."""
-    _backward_weights(number, S, gM, weight, sums, shift, mean, points, groups, d, weights, offsets)
-    return DONE
-
-
-@kernel
-def whiten_by_root(
-    number: Any, L: int, V: int, eps: float, weight: int, bias: int, mean: int, groups: int, d: int, S: int,
-    weights: int, offsets: int, work: int,
-) -> int:  # fmt: skip
-    """All that is between the two passes of the forward direction, the eigenpairs given."""
-    roots_of(lanes_of(number), L, V, eps, groups, S, int(np.int64(0)), groups, d)
-    _forward_weights(number, S, weight, bias, mean, groups, d, weights, offsets)
-    return DONE
-
-
-@kernel
-def gradient_by_root(
     number: Any, partial_sums: int, splits: int, mean: int, S: int, weight: int, L: int, V: int, eps: float,
-    points: int, groups: int, d: int, G: int, gM: int, sums: int, weight_gradient: int, weights: int, offsets: int,
-    work: int,
+    points: int, groups: int, d: int, G: int, gM: int, sums: int, weight_gradient: int, shift: int, weights: int,
+    offsets: int, work: int,
 ) -> int:  # fmt: skip
-    """All that is between the two passes of the backward direction."""
-    _products_and_sums(number, partial_sums, splits, mean, S, groups * d, d, G, sums, weight_gradient)
-    _inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
-    _backward_weights(number, S, gM, weight, sums, int(np.int64(0)), mean, points, groups, d, weights, offsets)
+    """What is between the two passes of the backward direction, step by step.
+
+    With partial sums: G, the sums and the gradient of γ from them. With eigenpairs: gM from G. With room for weights:
+    those of the second pass.
+    """
+    if partial_sums:
+        _products_and_sums(number, partial_sums, splits, mean, S, groups * d, d, G, sums, weight_gradient)
+    if L:
+        _inverse_root_gradient(number, G, weight, L, V, eps, groups, d, gM)
+    if weights:
+        _backward_weights(number, S, gM, weight, sums, shift, mean, points, groups, d, weights, offsets)
     return DONE

@@ -100,12 +100,8 @@ def _digest() -> str:
     for path in sorted(package.rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
     config = numba.config
-    target = (
-        config.CPU_NAME,
-        config.CPU_FEATURES,
-        binding.get_host_cpu_name(),
-        binding.get_host_cpu_features().flatten(),
-    )
+    host = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    target = config.CPU_NAME, config.CPU_FEATURES, *host
     versions = numba.__version__, llvmlite.__version__, sys.implementation.cache_tag
     digest.update(repr((versions, target, config.OPT)).encode())
     return digest.hexdigest()[:16]

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import cfunc, njit, types, version_info
+from numba import NumbaError, cfunc, njit, types, version_info
 
 from . import cache
 from .launch import Launcher
@@ -84,14 +84,19 @@ kernel = Kernel
 
 def _cached(signature: Any, function: Callable[..., int], number: str) -> Any:
     """The C function, from the cache if it is there; whatever is wrong with the cache, it is compiled."""
+    held = False
     try:
         with cache.folder(number):
-            if not cache.holds(function, number):
+            held = cache.holds(function, number)
+            if not held:
                 _announce()
             return cfunc(signature, cache=True, **_OPTIONS)(function)
     except Exception as error:  # a damaged file can raise anything
-        _log.warning("the kernel cache cannot be used (%s: %s): compiling", type(error).__name__, error)
-        return cfunc(signature, **_OPTIONS)(function)
+        if isinstance(error, NumbaError) and not held:
+            raise  # the kernel does not compile: that has nothing to do with the cache
+        code = cfunc(signature, **_OPTIONS)(function)
+        _log.warning("the kernel cache cannot be used (%s: %s): compiled anew", type(error).__name__, error)
+        return code
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from .trampoline import FAILED, STATUS, Trampoline
 
 __all__ = ["Launcher"]
 
-_CHUNKS = 8  # for each thread: the fewer, the longer the others wait for the last one
+_CHUNKS = 8  # for each thread: the fewer, the longer the last thread works alone
 _NO_MEMORY = "a kernel found no memory to work in"
 
 

@@ -46,7 +46,7 @@ _or = _atomic("or")
 
 @device_function
 def next_chunk(work: int, count: int) -> Any:
-    """(begin, end) of a chunk of ``range(count)`` that nobody has taken; empty if there is none left."""
+    """(begin, end) of the next chunk of ``range(count)``; empty if there is none left."""
     size = _or(work, SIZE, 0)
     begin = min(_add(work, NEXT, size), count)
     return begin, min(begin + size, count)

@@ -12,10 +12,10 @@ from numba import carray
 
 from ..runtime.compile import device_function
 from ..runtime.work import pointer
-from .memory import aligned, dtype_of, store
-from .vectors import splat, width
+from .memory import aligned, dtype_of
+from .vectors import width
 
-__all__ = ["array_at", "decomposition_at", "doubles_at", "rounded", "zeros"]
+__all__ = ["array_at", "clear", "decomposition_at", "doubles_at", "rounded", "zeros"]
 
 
 @device_function
@@ -37,12 +37,17 @@ def rounded(count: int, unit: int) -> int:
 
 
 @device_function
+def clear(array: Any) -> None:
+    """Fill an array with zeros."""
+    for i in range(array.size):
+        array[i] = 0
+
+
+@device_function
 def zeros(lanes: Any, count: int) -> Any:
     """An array of zeros that starts on a cache line and has room for a vector behind its end."""
-    W = width(lanes)
-    array = aligned(lanes, rounded(count + W, W))
-    for i in range(0, array.size, W):
-        store(array, i, splat(lanes, 0.0))
+    array = aligned(lanes, rounded(count + width(lanes), width(lanes)))
+    clear(array)
     return array
 
 

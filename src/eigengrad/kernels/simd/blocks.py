@@ -12,21 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .emit import INDEX, address, load_number, load_vector, store_vector, stream_vector, unpacked
-
-__all__ = [
-    "add_four",
-    "add_lane_sums",
-    "add_outer",
-    "add_products",
-    "add_rows",
-    "add_shifted_products",
-    "add_weighted",
-    "block_of_rows",
-    "lane_sums",
-    "store_block",
-    "zero_block",
-]
+from .emit import address, load_number, load_vector, shuffle, store_vector, stream_vector, unpacked
 
 
 @intrinsic(prefer_literal=True)
@@ -57,47 +43,24 @@ def block_of_rows(typing_context: Any, lanes: Any, array: Any, index: Any, colum
     return kind(lanes, array, types.intp, columns), generate
 
 
-@intrinsic
-def add_weighted(
-    typing_context: Any, lanes: Any, block: Any, tile: Any, place: Any, shift: Any, weights: Any, weight: Any
-) -> Any:
-    """Add to row i of the block the vectors from ``tile[place]`` on, less ``shift``, times ``weights[weight + i]``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, block_kind, tile_kind, _, _, weights_kind, _ = signature.args
-        _, packed, tile, place, shift, weights, weight = arguments
-        vector, columns, W = lanes.vector, block.count // 4, lanes.width
-        found = [builder.add(place, ir.Constant(place.type, v * W)) for v in range(columns)]
-        row = [builder.fsub(load_vector(context, builder, vector, tile_kind, tile, p), shift) for p in found]
-        rows = unpacked(builder, packed)
-        for i in range(4):
-            here = builder.add(weight, ir.Constant(weight.type, i))
-            factor = load_number(context, builder, vector, weights_kind, weights, here)
-            for v in range(columns):
-                k = i * columns + v
-                rows[k] = vector.intrinsic(builder, "fma", factor, row[v], rows[k])
-        return context.make_tuple(builder, block_kind, rows)
-
-    return block(lanes, block, tile, types.intp, lanes.vector, weights, types.intp), generate
-
-
 @intrinsic(prefer_literal=True)
 def add_outer(
-    typing_context: Any, lanes: Any, block: Any, columns: Any, vectors: Any, place: Any, factors: Any, index: Any,
-    step: Any,
+    typing_context: Any, lanes: Any, block: Any, columns: Any, vectors: Any, place: Any, shift: Any, factors: Any,
+    index: Any, step: Any,
 ) -> Any:  # fmt: skip
-    """Add to row i of a block the ``columns`` (a literal) vectors from ``vectors[place]`` on, times one number.
+    """Add to row i of a block ``columns`` (a literal) vectors from ``vectors[place]`` on, less a shift, times a number.
 
-    The number is ``factors[index + i·step]``. There are as many rows as the block has room for.
+    The number is ``factors[index + i·step]``; the shift is one vector for all. There are as many rows as the block has
+    room for.
     """
     across = columns.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, block_kind, _, vectors_kind, _, factors_kind, _, _ = signature.args
-        _, packed, _, vectors, place, factors, index, step = arguments
+        _, block_kind, _, vectors_kind, _, _, factors_kind, _, _ = signature.args
+        _, packed, _, vectors, place, shift, factors, index, step = arguments
         vector, rows = lanes.vector, unpacked(builder, packed)
         found = [builder.add(place, ir.Constant(place.type, v * lanes.width)) for v in range(across)]
-        row = [load_vector(context, builder, vector, vectors_kind, vectors, p) for p in found]
+        row = [builder.fsub(load_vector(context, builder, vector, vectors_kind, vectors, p), shift) for p in found]
         for i in range(block.count // across):
             here = builder.add(index, builder.mul(step, ir.Constant(step.type, i)))
             factor = load_number(context, builder, vector, factors_kind, factors, here)
@@ -107,7 +70,7 @@ def add_outer(
         return context.make_tuple(builder, block_kind, rows)
 
     i = types.intp
-    return block(lanes, block, columns, vectors, i, factors, i, i), generate
+    return block(lanes, block, columns, vectors, i, lanes.vector, factors, i, i), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -137,97 +100,53 @@ def store_block(
 
 
 @intrinsic
-def add_shifted_products(
-    typing_context: Any, lanes: Any, products: Any, sums: Any, left: Any, at_left: Any, left_shift: Any, right: Any,
-    at_right: Any, right_shift: Any, stride: Any,
-) -> Any:  # fmt: skip
-    """(products, sums): to entry (i, j) of a 4×4 block is added l_i r_j, and to entry i of the sums l_i.
-
-    l_i is the vector ``left[at_left + i·stride]`` less entry i of a block, ``left_shift``, and r_j likewise.
-    """
-    result = types.Tuple((products, sums))
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        left_kind, right_kind = signature.args[3], signature.args[6]
-        _, products, sums, left, at_left, left_shift, right, at_right, right_shift, stride = arguments
-        vector = lanes.vector
-
-        def rows(kind: Any, array: Any, start: Any, shift: Any) -> list[Any]:
-            starts = [builder.add(start, builder.mul(stride, ir.Constant(stride.type, i))) for i in range(4)]
-            loads = [load_vector(context, builder, vector, kind, array, place) for place in starts]
-            return [builder.fsub(x, y) for x, y in zip(loads, unpacked(builder, shift)[:4], strict=True)]
-
-        entries, totals = unpacked(builder, products), unpacked(builder, sums)
-        one, other = rows(left_kind, left, at_left, left_shift), rows(right_kind, right, at_right, right_shift)
-        for i in range(4):
-            totals[i] = builder.fadd(totals[i], one[i])
-            for j in range(4):
-                entries[4 * i + j] = vector.intrinsic(builder, "fma", one[i], other[j], entries[4 * i + j])
-        packed = [context.make_tuple(builder, signature.args[1], entries)]
-        packed.append(context.make_tuple(builder, signature.args[2], totals))
-        return context.make_tuple(builder, result, packed)
-
-    i = types.intp
-    return result(lanes, products, sums, left, i, left_shift, right, i, right_shift, i), generate
-
-
-@intrinsic
 def add_products(
-    typing_context: Any, lanes: Any, block: Any, left: Any, at_left: Any, down: Any, right: Any, at_right: Any,
-    across: Any,
+    typing_context: Any, lanes: Any, block: Any, left: Any, at_left: Any, down: Any, left_shift: Any, right: Any,
+    at_right: Any, across: Any, right_shift: Any,
 ) -> Any:  # fmt: skip
-    """Add to entry (i, j) of a 4×4 block the vector ``left[at_left + i·down]`` times ``right[at_right + j·across]``."""
+    """Add l_i r_j to entry (i, j) of a 4×4 block of products, and l_i to entry 16 + i of a block that has one.
+
+    l_i is the vector ``left[at_left + i·down]`` less entry i of a block, ``left_shift``; r_j is
+    ``right[at_right + j·across]`` less entry j of ``right_shift``.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, block_kind, left_kind, _, _, right_kind, _, _ = signature.args
-        _, packed, left, at_left, down, right, at_right, across = arguments
+        _, block_kind, left_kind, _, _, _, right_kind, _, _, _ = signature.args
+        _, packed, left, at_left, down, left_shift, right, at_right, across, right_shift = arguments
         vector, entries = lanes.vector, unpacked(builder, packed)
 
-        def load(kind: Any, array: Any, start: Any, step: Any, i: int) -> Any:
+        def load(kind: Any, array: Any, start: Any, step: Any, shift: Any, i: int) -> Any:
             place = builder.add(start, builder.mul(step, ir.Constant(step.type, i)))
-            return load_vector(context, builder, vector, kind, array, place)
+            x = load_vector(context, builder, vector, kind, array, place)
+            return builder.fsub(x, builder.extract_value(shift, i))
 
-        rows = [load(left_kind, left, at_left, down, i) for i in range(4)]
+        rows = [load(left_kind, left, at_left, down, left_shift, i) for i in range(4)]
         for j in range(4):
-            column = load(right_kind, right, at_right, across, j)
+            column = load(right_kind, right, at_right, across, right_shift, j)
             for i in range(4):
                 entries[4 * i + j] = vector.intrinsic(builder, "fma", rows[i], column, entries[4 * i + j])
+        for k in range(16, len(entries)):
+            entries[k] = builder.fadd(entries[k], rows[k - 16])
         return context.make_tuple(builder, block_kind, entries)
 
     i = types.intp
-    return block(lanes, block, left, i, i, right, i, i), generate
+    return block(lanes, block, left, i, i, left_shift, right, i, i, right_shift), generate
 
 
-@intrinsic
-def add_rows(typing_context: Any, lanes: Any, block: Any, tile: Any, place: Any, stride: Any) -> Any:
-    """Add to entry i of a block the vector ``tile[place + i·stride]``, for i < 4."""
+@intrinsic(prefer_literal=True)
+def add_lane_sums(typing_context: Any, lanes: Any, block: Any, first: Any, totals: Any, index: Any) -> Any:
+    """``totals[index + k] += the sum over the lanes of block[first + k]``, for k < 16, the totals in float64.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, block_kind, tile_kind, _, _ = signature.args
-        _, packed, tile, place, stride = arguments
-        entries = unpacked(builder, packed)
-        for i in range(4):
-            here = builder.add(place, builder.mul(stride, ir.Constant(stride.type, i)))
-            entries[i] = builder.fadd(entries[i], load_vector(context, builder, lanes.vector, tile_kind, tile, here))
-        return context.make_tuple(builder, block_kind, entries)
-
-    return block(lanes, block, tile, types.intp, types.intp), generate
-
-
-@intrinsic
-def add_lane_sums(typing_context: Any, lanes: Any, block: Any, totals: Any, index: Any) -> Any:
-    """``totals[index + k] += the sum over the lanes of block[k]``, for a block of 16 and totals in float64.
-
-    W vectors become one by log₂ W rounds that halve their number: the two of a pair exchange half of their lanes and
-    are added.
+    ``first`` is a literal; where the block ends, zeros are added. W vectors become one by log₂ W rounds that halve
+    their number: the two of a pair exchange half of their lanes and are added.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, totals_kind, _ = signature.args
-        _, packed, totals, index = arguments
+        _, _, _, totals_kind, _ = signature.args
+        _, packed, _, totals, index = arguments
         W = lanes.width
         wide = ir.VectorType(ir.DoubleType(), W)
-        every = unpacked(builder, packed)
+        every = (unpacked(builder, packed)[first.literal_value :] + [lanes.vector.constant(0.0)] * 16)[:16]
         for k in range(0, 16, W):
             total = _sums(builder, every[k : k + W])
             if total.type != wide:
@@ -237,7 +156,7 @@ def add_lane_sums(typing_context: Any, lanes: Any, block: Any, totals: Any, inde
             builder.store(builder.fadd(builder.load(place, align=8), total), place, align=8)
         return context.get_dummy_value()
 
-    return types.void(lanes, block, totals, types.intp), generate
+    return types.void(lanes, block, first, totals, types.intp), generate
 
 
 @intrinsic
@@ -281,9 +200,7 @@ def _sums(builder: Any, rows: list[Any]) -> Any:
         # Lane l of a pair's result is a sum over the first vector where l & half is 0, over the second elsewhere.
         kept = [lane + (W if lane & half else 0) for lane in range(W)]
         moved = [(lane ^ half) + (W if lane & half else 0) for lane in range(W)]
-        masks = [ir.Constant(ir.VectorType(INDEX, W), lanes) for lanes in (kept, moved)]
-        count = len(rows) // 2
-        pairs = [(rows[i], rows[i + count]) for i in range(count)]
-        rows = [builder.fadd(*(builder.shuffle_vector(a, b, mask) for mask in masks)) for a, b in pairs]
+        pairs = list(zip(rows[: len(rows) // 2], rows[len(rows) // 2 :], strict=True))
+        rows = [builder.fadd(shuffle(builder, a, b, kept), shuffle(builder, a, b, moved)) for a, b in pairs]
         half //= 2
     return rows[0]

@@ -6,24 +6,10 @@ indices are in numbers. Nothing is checked, and negative indices do not wrap.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import ir
-
-__all__ = [
-    "INDEX",
-    "address",
-    "call_function",
-    "first_lanes",
-    "in_every_lane",
-    "load_lanes",
-    "load_number",
-    "load_vector",
-    "store_lanes",
-    "store_vector",
-    "stream_vector",
-    "unpacked",
-]
 
 INDEX = ir.IntType(32)
 
@@ -39,7 +25,13 @@ def call_function(builder: Any, name: str, result: Any, arguments: list[Any]) ->
 def in_every_lane(builder: Any, kind: ir.VectorType, x: Any) -> Any:
     """The vector with ``x`` in every lane."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), x, ir.Constant(INDEX, 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(INDEX, kind.count), [0] * kind.count))
+    return shuffle(builder, first, first, [0] * kind.count)
+
+
+def shuffle(builder: Any, a: Any, b: Any, lanes: Iterable[int]) -> Any:
+    """The vector of the numbered lanes of two, those of ``b`` counted on from those of ``a``."""
+    places = list(lanes)
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(INDEX, len(places)), places))
 
 
 def address(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Matrices side by side: W of them, entry j of all in one vector, so that each lane works on a matrix of its own.
+"""W matrices, interleaved: entry j of all in one vector, so that each lane works on a matrix of its own.
 
 An interleaved block of matrices with s entries is ``block[j·W + w]`` = entry j of matrix w. It is filled and emptied by
 W×W transposes in registers. What the lanes share is only the instruction stream: no number ever crosses a lane, so a
@@ -14,7 +14,7 @@ import numpy as np
 from ..runtime.compile import device_function
 from .memory import load, store
 from .transposes import transpose
-from .vectors import absolute, any_lane, fma, larger, power_of_two_inverse, select, splat, width
+from .vectors import absolute, any_lane, fma, maximum, power_of_two_inverse, select, splat, width
 
 __all__ = ["deinterleave", "deinterleave_sorted", "interleave", "interleave_rows", "normalise"]
 
@@ -25,15 +25,11 @@ def interleave(lanes: Any, source: Any, first: int, count: int, size: int, block
     W = width(lanes)
     for w in range(W):
         offsets[w] = (first + min(w, count - 1)) * size
-    if size >= W:
-        for j in range(0, size - W + 1, W):
-            transpose(lanes, source, offsets, j, block, j * W, W, W)
-        if size % W:
-            transpose(lanes, source, offsets, size - W, block, (size - W) * W, W, W)
-    else:
-        for w in range(W):
-            for j in range(size):
-                block[j * W + w] = source[offsets[w] + j]
+    whole = size - size % W
+    for j in range(0, whole, W):
+        transpose(lanes, source, offsets, j, block, j * W, W, W, W)
+    if whole < size:
+        transpose(lanes, source, offsets, whole, block, whole * W, W, W, size - whole)
 
 
 @device_function
@@ -47,7 +43,7 @@ def interleave_rows(
     for i in range(n):
         for j in range(0, i + 1, W):
             begin = min(j, n - W)
-            transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W, W)
+            transpose(lanes, source, offsets, i * n + begin, block, (i * stride + begin) * W, W, W, W)
 
 
 @device_function
@@ -63,7 +59,7 @@ def normalise(lanes: Any, block: Any, n: int, stride: int) -> Any:
     for i in range(n):
         for j in range(i + 1):
             x = load(lanes, block, (i * stride + j) * W)
-            biggest = larger(absolute(x), biggest)
+            biggest = maximum(absolute(x), biggest)
             marks = fma(x, zero, marks)
     finite = marks >= zero
     scale = power_of_two_inverse(select(finite, biggest, one))
@@ -83,17 +79,13 @@ def normalise(lanes: Any, block: Any, n: int, stride: int) -> Any:
 def deinterleave(lanes: Any, first: int, count: int, size: int, block: Any, target: Any, offsets: Any) -> None:
     """Empty ``block`` into the ``count`` matrices from number ``first``."""
     W = width(lanes)
-    if size >= W and count == W:
-        for w in range(W):
-            offsets[w] = (first + w) * size
-        for j in range(0, size - W + 1, W):
-            transpose(lanes, block, j * W, W, target, offsets, j, W)
-        if size % W:
-            transpose(lanes, block, (size - W) * W, W, target, offsets, size - W, W)
-    else:
-        for w in range(count):
-            for j in range(size):
-                target[(first + w) * size + j] = block[j * W + w]
+    for w in range(W):
+        offsets[w] = (first + w) * size
+    whole = size - size % W if count == W else 0
+    for j in range(0, whole, W):
+        transpose(lanes, block, j * W, W, target, offsets, j, W, W)
+    for j in range(whole, size, W):
+        transpose(lanes, block, j * W, W, target, offsets, j, size - j, count)
 
 
 @device_function
@@ -104,7 +96,7 @@ def deinterleave_sorted(
     """Empty a block of eigenvalues and eigenvectors into L and V (as rows), ascending in each matrix.
 
     Entry i of eigenvector k is ``vectors[(i·stride + k)·W]``. A lane's order is found by counting: the rank of an
-    eigenvalue is the number of smaller ones, earlier first at ties. Where n < W, W rows are read all the same.
+    eigenvalue is the number of smaller ones, earlier first at ties.
     """
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
@@ -121,8 +113,8 @@ def deinterleave_sorted(
             L[matrix * n + rank] = values[k * W + w]
             offsets[w] = (matrix * n + rank) * n
         if n < W:
-            transpose(lanes, vectors, k * W, stride * W, V, offsets, 0, n)
+            transpose(lanes, vectors, k * W, stride * W, V, offsets, 0, n, W)
         else:
             for i in range(0, n, W):
                 begin = min(i, n - W)
-                transpose(lanes, vectors, (k + begin * stride) * W, stride * W, V, offsets, begin, W)
+                transpose(lanes, vectors, (k + begin * stride) * W, stride * W, V, offsets, begin, W, W)

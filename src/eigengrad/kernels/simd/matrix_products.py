@@ -17,7 +17,7 @@ from .arrays import rounded
 from .blocks import add_outer, store_block, zero_block
 from .memory import load, store
 from .transposes import transpose
-from .vectors import width
+from .vectors import splat, width
 
 __all__ = ["add_outers", "copy_matrix", "multiply", "padded_rows", "transpose_in"]
 
@@ -40,8 +40,9 @@ def add_outers(
     Row k begins at ``vectors[place + k·further]``, the number for row i of the block is
     ``factors[index + k·across + i·down]``.
     """
+    none = splat(lanes, 0.0)
     for _ in range(count):
-        block = add_outer(lanes, block, columns, vectors, place, factors, index, down)
+        block = add_outer(lanes, block, columns, vectors, place, none, factors, index, down)
         place += further
         index += across
     return block
@@ -89,7 +90,7 @@ def transpose_in(lanes: Any, source: Any, first: int, step: int, scratch: Any, p
     whole = n - n % W
     for i in range(0, whole, W):
         for j in range(0, whole, W):
-            transpose(lanes, source, first + i * step + j, step, scratch, place + j * stride + i, stride, W)
+            transpose(lanes, source, first + i * step + j, step, scratch, place + j * stride + i, stride, W, W)
     for i in range(n):
         for j in range(whole if i < whole else 0, n):
             scratch[place + j * stride + i] = source[first + i * step + j]

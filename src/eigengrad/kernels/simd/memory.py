@@ -1,4 +1,4 @@
-"""Vectors in and out of memory: loads and stores, of parts and of four at a time too, and aligned arrays.
+"""Vectors in and out of memory: loads and stores, of parts and of four at a time too, prefetching, and aligned arrays.
 
 Indices are in numbers, not in vectors. Nothing is checked, and negative indices do not wrap.
 """
@@ -13,22 +13,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..runtime.compile import device_function
-from .emit import INDEX, call_function, first_lanes, load_lanes, load_number, load_vector, store_lanes, store_vector
+from . import emit
 from .vectors import X86
-
-__all__ = [
-    "aligned",
-    "broadcast",
-    "dtype_of",
-    "finish_streaming",
-    "load",
-    "load_four",
-    "load_part",
-    "store",
-    "store_four",
-    "store_in_turns",
-    "store_part",
-]
 
 
 @intrinsic
@@ -36,7 +22,7 @@ def load(typing_context: Any, lanes: Any, array: Any, index: Any) -> Any:
     """``array[index : index + W]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return load_vector(context, builder, signature.return_type, signature.args[1], arguments[1], arguments[2])
+        return emit.load_vector(context, builder, signature.return_type, signature.args[1], arguments[1], arguments[2])
 
     return lanes.vector(lanes, array, types.intp), generate
 
@@ -46,7 +32,7 @@ def broadcast(typing_context: Any, lanes: Any, array: Any, index: Any) -> Any:
     """``array[index]`` in every lane."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return load_number(context, builder, signature.return_type, signature.args[1], arguments[1], arguments[2])
+        return emit.load_number(context, builder, signature.return_type, signature.args[1], arguments[1], arguments[2])
 
     return lanes.vector(lanes, array, types.intp), generate
 
@@ -56,31 +42,31 @@ def store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     """``array[index : index + W] = value``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        store_vector(context, builder, signature.args[2], signature.args[0], *arguments)
+        emit.store_vector(context, builder, signature.args[2], signature.args[0], *arguments)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), generate
 
 
 @intrinsic
-def load_part(typing_context: Any, lanes: Any, array: Any, index: Any, count: Any) -> Any:
+def load_n(typing_context: Any, lanes: Any, array: Any, index: Any, count: Any) -> Any:
     """``array[index : index + count]`` for a count below W, then zeros; nothing else is read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        mask = first_lanes(builder, lanes.vector, arguments[3])
-        return load_lanes(context, builder, lanes.vector, signature.args[1], arguments[1], arguments[2], mask)
+        mask = emit.first_lanes(builder, lanes.vector, arguments[3])
+        return emit.load_lanes(context, builder, lanes.vector, signature.args[1], arguments[1], arguments[2], mask)
 
     return lanes.vector(lanes, array, types.intp, types.intp), generate
 
 
 @intrinsic
-def store_part(typing_context: Any, array: Any, index: Any, value: Any, count: Any) -> Any:
+def store_n(typing_context: Any, array: Any, index: Any, value: Any, count: Any) -> Any:
     """``array[index : index + count] = value[:count]`` for a count below W."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, vector, count = arguments
-        mask = first_lanes(builder, value, count)
-        store_lanes(context, builder, value, signature.args[0], array, index, vector, mask)
+        mask = emit.first_lanes(builder, value, count)
+        emit.store_lanes(context, builder, value, signature.args[0], array, index, vector, mask)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value, types.intp), generate
@@ -92,14 +78,35 @@ def finish_streaming(typing_context: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if X86:
-            call_function(builder, "llvm.x86.sse.sfence", ir.VoidType(), [])
+            emit.call_function(builder, "llvm.x86.sse.sfence", ir.VoidType(), [])
         return context.get_dummy_value()
 
     return types.void(), generate
 
 
 @intrinsic
-def store_in_turns(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+def _prefetch_line(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of ``array[index]``, in order to read it soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        place = builder.bitcast(emit.address(context, builder, signature.args[0], *arguments), pointer)
+        options = [emit.INDEX(number) for number in (0, 2, 1)]  # to read, into the second-level cache, data
+        emit.call_function(builder, "llvm.prefetch.p0", ir.VoidType(), [place, *options])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@device_function
+def prefetch(array: Any, begin: int, end: int) -> None:
+    """Ask for the cache lines of ``array[begin:end]``: the CPU itself foresees only what is read in order."""
+    for i in range(begin, end, 64 // array.itemsize):
+        _prefetch_line(array, i)
+
+
+@intrinsic
+def store_interleaved(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """``array[index : index + 4·W]`` = a₀ b₀ c₀ d₀ a₁ b₁ …"""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -110,13 +117,15 @@ def store_in_turns(typing_context: Any, array: Any, index: Any, a: Any, b: Any, 
             """``run`` entries of x, as many of y, and so on."""
             n = x.type.count
             places = [k // (2 * run) * run + k % run + (n if k % (2 * run) >= run else 0) for k in range(2 * n)]
-            return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(INDEX, 2 * n), places))
+            return emit.shuffle(builder, x, y, places)
 
         every = alternate(alternate(one, two, 1), alternate(three, four, 1), 2)
         for k in range(0, 4 * W, W):
-            part = builder.shuffle_vector(every, every, ir.Constant(ir.VectorType(INDEX, W), list(range(k, k + W))))
-            here = builder.add(index, ir.Constant(index.type, k))
-            store_vector(context, builder, a, signature.args[0], array, here, part)
+            here, part = (
+                builder.add(index, ir.Constant(index.type, k)),
+                emit.shuffle(builder, every, every, range(k, k + W)),
+            )
+            emit.store_vector(context, builder, a, signature.args[0], array, here, part)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, a, a, a, a), generate

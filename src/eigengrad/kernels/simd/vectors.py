@@ -1,4 +1,4 @@
-"""Explicit SIMD vectors for numba: a type that is one LLVM vector, so that a kernel says what runs side by side.
+"""Explicit SIMD vectors for numba: a type that is one LLVM vector, so that a kernel says what runs in parallel.
 
 The compiler's own vectoriser does not see through loops over matrices with data-dependent control flow; here a vector
 of W numbers is a value like any other, with operators, and a comparison gives a mask. Kernels are written once: they
@@ -13,6 +13,7 @@ Loads and stores are in :mod:`.memory`, transposes in :mod:`.transposes`.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -21,33 +22,7 @@ from llvmlite import binding, ir
 from numba import config, types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from .emit import INDEX, call_function, in_every_lane
-
-__all__ = [
-    "Lanes",
-    "absolute",
-    "any_lane",
-    "copy_sign",
-    "doubled",
-    "fma",
-    "half_lanes_of",
-    "horizontal_sum",
-    "lane_numbers",
-    "lanes_of",
-    "larger",
-    "narrow",
-    "narrow_lanes_of",
-    "power_of_two_inverse",
-    "reciprocal",
-    "reciprocal_for",
-    "reciprocal_root",
-    "reciprocal_root_rounded",
-    "root",
-    "select",
-    "splat",
-    "unsigned_zero",
-    "width",
-]
+from .emit import INDEX, call_function, in_every_lane, shuffle
 
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 _CONTRACT = ("contract", "nsz")
@@ -143,6 +118,18 @@ def _operator(symbol: Any, kind: type, arity: int, result: Any, generate: Any) -
         return generate(builder, *arguments)
 
 
+def _same(kind: Any) -> Any:
+    return kind
+
+
+def _arithmetic(name: str, builder: Any, a: Any, b: Any) -> Any:
+    return getattr(builder, name)(a, b, flags=_CONTRACT)
+
+
+def _comparison(name: str, builder: Any, a: Any, b: Any) -> Any:
+    return builder.fcmp_ordered(name, a, b)
+
+
 for _symbols, _name in (
     ((operator.add, operator.iadd), "fadd"),
     ((operator.sub, operator.isub), "fsub"),
@@ -150,25 +137,13 @@ for _symbols, _name in (
     ((operator.truediv, operator.itruediv), "fdiv"),
 ):
     for _symbol in _symbols:
-        _operator(
-            _symbol,
-            Vector,
-            2,
-            lambda vector: vector,
-            lambda builder, a, b, name=_name: getattr(builder, name)(a, b, flags=_CONTRACT),
-        )
-_operator(operator.neg, Vector, 1, lambda vector: vector, lambda builder, a: builder.fneg(a))
+        _operator(_symbol, Vector, 2, _same, functools.partial(_arithmetic, _name))
+_operator(operator.neg, Vector, 1, _same, lambda builder, a: builder.fneg(a))
 for _symbol, _name in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">=")):
-    _operator(
-        _symbol,
-        Vector,
-        2,
-        lambda vector: Mask(vector.width),
-        lambda builder, a, b, name=_name: builder.fcmp_ordered(name, a, b),
-    )
-_operator(operator.and_, Mask, 2, lambda mask: mask, lambda builder, a, b: builder.and_(a, b))
-_operator(operator.or_, Mask, 2, lambda mask: mask, lambda builder, a, b: builder.or_(a, b))
-_operator(operator.invert, Mask, 1, lambda mask: mask, lambda builder, a: builder.not_(a))
+    _operator(_symbol, Vector, 2, lambda vector: Mask(vector.width), functools.partial(_comparison, _name))
+_operator(operator.and_, Mask, 2, _same, lambda builder, a, b: builder.and_(a, b))
+_operator(operator.or_, Mask, 2, _same, lambda builder, a, b: builder.or_(a, b))
+_operator(operator.invert, Mask, 1, _same, lambda builder, a: builder.not_(a))
 
 
 def _vectors_of(width: Callable[[Any], int]) -> Any:
@@ -206,8 +181,8 @@ def width(typing_context: Any, lanes: Any) -> Any:
 
 
 @intrinsic
-def lane_numbers(typing_context: Any, lanes: Any) -> Any:
-    """0, 1, … W − 1."""
+def iota(typing_context: Any, lanes: Any) -> Any:
+    """The vector 0, 1, … W − 1."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(lanes.vector.llvm, [float(w) for w in range(lanes.width)])
@@ -228,14 +203,14 @@ def splat(typing_context: Any, lanes: Any, x: Any) -> Any:
 
 
 @intrinsic
-def root(typing_context: Any, a: Any) -> Any:
-    """The square root."""
+def sqrt(typing_context: Any, a: Any) -> Any:
+    """√x, rounded correctly."""
     return a(a), lambda context, builder, signature, arguments: a.intrinsic(builder, "sqrt", *arguments)
 
 
 @intrinsic
 def absolute(typing_context: Any, a: Any) -> Any:
-    """The absolute value."""
+    """|x| in every lane."""
     return a(a), lambda context, builder, signature, arguments: a.intrinsic(builder, "fabs", *arguments)
 
 
@@ -252,7 +227,7 @@ def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
-def larger(typing_context: Any, a: Any, b: Any) -> Any:
+def maximum(typing_context: Any, a: Any, b: Any) -> Any:
     """The larger of two; the second where the first is NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -279,7 +254,7 @@ def select(typing_context: Any, mask: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
-def narrow(typing_context: Any, lanes: Any, value: Any) -> Any:
+def demote(typing_context: Any, lanes: Any, value: Any) -> Any:
     """``value`` in the number type of ``lanes``, which is its own or a smaller one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -300,23 +275,21 @@ def any_lane(typing_context: Any, mask: Any) -> Any:
 
 
 @intrinsic
-def horizontal_sum(typing_context: Any, value: Any) -> Any:
+def reduce_sum(typing_context: Any, value: Any) -> Any:
     """The sum over the lanes, by halves."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, n = arguments[0], value.width
         while n > 1:
             n //= 2
-            low = ir.Constant(ir.VectorType(INDEX, n), list(range(n)))
-            high = ir.Constant(ir.VectorType(INDEX, n), list(range(n, 2 * n)))
-            x = builder.fadd(builder.shuffle_vector(x, x, low), builder.shuffle_vector(x, x, high))
+            x = builder.fadd(shuffle(builder, x, x, range(n)), shuffle(builder, x, x, range(n, 2 * n)))
         return builder.extract_element(x, ir.Constant(INDEX, 0))
 
     return value.dtype(value), generate
 
 
 @intrinsic
-def reciprocal_root(typing_context: Any, value: Any) -> Any:
+def rsqrt(typing_context: Any, value: Any) -> Any:
     """1/√x as a product of two factors (y, k), for x > 0 and not denormal.
 
     With AVX-512: an estimate to 14 bits, improved by Newton steps y ← y (3/2 − x y²/2); the factor of the last step is
@@ -332,7 +305,7 @@ def reciprocal_root(typing_context: Any, value: Any) -> Any:
 
 
 @intrinsic
-def reciprocal_root_rounded(typing_context: Any, value: Any) -> Any:
+def rsqrt_rounded(typing_context: Any, value: Any) -> Any:
     """1/√x to about an ulp, for x > 0 and not denormal: the last step adds a correction, which is more accurate."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -392,12 +365,11 @@ def _estimate(builder: Any, vector: Vector, x: Any, what: str) -> Any:
     zero, every = ir.Constant(register, [0.0] * n), ir.Constant(mask, -1)
     parts = []
     for start in range(0, vector.width, n):
-        lanes = ir.Constant(ir.VectorType(INDEX, n), list(range(start, start + n)))
-        parts.append(call_function(builder, name, register, [builder.shuffle_vector(x, x, lanes), zero, every]))
+        part = shuffle(builder, x, x, range(start, start + n))
+        parts.append(call_function(builder, name, register, [part, zero, every]))
     while len(parts) > 1:
-        count = 2 * parts[0].type.count
-        joined = ir.Constant(ir.VectorType(INDEX, count), list(range(count)))
-        parts = [builder.shuffle_vector(a, b, joined) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        joined = range(2 * parts[0].type.count)
+        parts = [shuffle(builder, a, b, joined) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
 
 

@@ -45,7 +45,7 @@ def eigh_vjp(
 
     Args:
         rule: its name, one of :data:`.codes.RULES`.
-        parameters: see :func:`.rules.make_ready`.
+        parameters: see :func:`.rules.prepare`.
         L, V: eigenvalues (..., n) and eigenvectors (..., n, n).
         gL, gV: their gradients. All tensors are ``usable``.
     """

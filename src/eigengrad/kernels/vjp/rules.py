@@ -1,6 +1,6 @@
 """What stands for 1/(λ_j − λ_i) in each gradient rule, on vectors of pairs.
 
-A rule has a number (:mod:`.codes`) and two parameters. Its eigenvalues are first made ready, matrix by matrix:
+A rule has a number (:mod:`.codes`) and two parameters. Its eigenvalues are first prepared, matrix by matrix:
 shifted and clamped for Taylor, with the matrix's own scale for the rules that are relative to it. Then a pair i < j is
 a few operations: :func:`weigh`. It also adds up the squared norms of the exact gradient and of what the rule removes of
 it, in units of 1/spread, from which :func:`much_removed` says whether that is more than half.
@@ -9,28 +9,38 @@ it, in units of 1/spread, from which :func:`much_removed` says whether that is m
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ...gradients.lift import EXPONENTS
 from ...gradients.observation import TOGETHER
-from ..runtime.compile import device_function
+from ..runtime.compile import device_function, inline
 from ..simd.memory import load, store
-from ..simd.vectors import absolute, any_lane, fma, larger, select, splat, width
+from ..simd.vectors import absolute, any_lane, fma, maximum, select, splat, width
 from .codes import INCOMPLETE, REMOVED, RULES, TINY
 
-__all__ = ["SATURATE", "incomplete", "make_ready", "measures", "much_removed", "tiny", "weigh", "without_noise"]
+__all__ = ["Rule", "eps_of", "much_removed", "prepare", "size_and_spread", "tiny", "weigh"]
 
-_TAYLOR, _CLIP, _LORENTZIAN, _MASK, SATURATE = (
+_TAYLOR, _CLIP, _LORENTZIAN, _MASK, _SATURATE = (
     RULES[name] for name in ("taylor", "clip", "lorentzian", "mask", "saturate")
 )
 _SMALL, _SMALL_DOUBLE = (2.0 ** -EXPONENTS[dtype] for dtype in (torch.float32, torch.float64))
 _REACH = 40.0  # gaps of so many τ: 1 − e^(−40) is 1 in float64
 
 
+class Rule(NamedTuple):
+    """A gradient rule, as kernels know it."""
+
+    code: int  #: one of :data:`.codes.RULES`
+    #: Taylor's number of terms, Clip's threshold, the root of Lorentzian's ε, the relative tolerance of Saturate and
+    #: of Mask, where a negative one is round-off.
+    parameter: float
+    epsilon: float  #: Taylor's ε, at which eigenvalues are clamped; round-off if negative
+
+
 @device_function
-def measures(lanes: Any, n: int, L: Any) -> Any:
+def size_and_spread(lanes: Any, n: int, L: Any) -> Any:
     """(size, spread) of the eigenvalues L, n vectors, ascending: max|λ|, which is 1 for zeros, and λ_max − λ_min.
 
     Where that is zero to round-off, the size takes its place.
@@ -38,86 +48,118 @@ def measures(lanes: Any, n: int, L: Any) -> Any:
     W = width(lanes)
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
     lowest, highest = load(lanes, L, 0), load(lanes, L, (n - 1) * W)
-    size = larger(absolute(lowest), absolute(highest))
+    size = maximum(absolute(lowest), absolute(highest))
     size = select(size > zero, size, one)
     difference = highest - lowest
-    return size, select(difference > size * splat(lanes, n * _eps(L)), difference, size)
+    return size, select(difference > size * splat(lanes, n * eps_of(L)), difference, size)
 
 
 @device_function
 def tiny(lanes: Any, n: int, L: Any) -> int:
     """TINY if all eigenvalues of some matrix, n vectors, ascending, are below the limit of ``gradients.lift``."""
-    W = width(lanes)
     limit = splat(lanes, _SMALL if L.itemsize == 4 else _SMALL_DOUBLE)
-    size = larger(absolute(load(lanes, L, 0)), absolute(load(lanes, L, (n - 1) * W)))
+    size = maximum(absolute(load(lanes, L, 0)), absolute(load(lanes, L, (n - 1) * width(lanes))))
     return TINY if any_lane(size < limit) else 0
 
 
 @device_function
-def _eps(L: Any) -> float:
+def eps_of(L: Any) -> float:
+    """The distance from 1 to the next number of the type of an array."""
     return 2.0**-23 if L.itemsize == 4 else 2.0**-52
 
 
 @device_function
-def make_ready(lanes: Any, rule: int, first: float, second: float, n: int, L: Any, p: Any) -> Any:
-    """Fill ``p`` from the eigenvalues L, n vectors each, ascending, a matrix a lane.
+def prepare(lanes: Any, rule: Rule, n: int, L: Any, p: Any) -> Any:
+    """Fill ``p`` from the eigenvalues L.
 
-    Returns (scale, reach): the rule's scale, and for Saturate the gap from which on 1/gap is exact.
+    Args:
+        rule: by which the eigenvalues are shifted and clamped, and which decides about the scale.
+        L, p: n vectors each, ascending, a matrix a lane.
 
-    Taylor: p is clamped at ε or shifted, for ``first`` terms; ε is ``second``, or round-off if that is negative.
-    Lorentzian: the scale is the spread times ``first``, the square root of its ε. Mask: the gap that counts as a tie,
-    ``first`` times the spread, or round-off if that is negative. Saturate: τ, ``first`` times the spread.
+    Returns:
+        (scale, reach): what gaps are measured against (τ for Saturate, the gap that counts as a tie for Mask), and for
+        Saturate the gap from which on 1/gap is exact.
     """
-    W = width(lanes)
-    one = splat(lanes, 1.0)
+    W, one = width(lanes), splat(lanes, 1.0)
     tiny = 2.0**-126 if L.itemsize == 4 else 2.0**-1022  # below which reciprocals overflow
     lowest = load(lanes, L, 0)
-    size, spread = measures(lanes, n, L)
-    roundoff = size * splat(lanes, n * _eps(L))
+    size, spread = size_and_spread(lanes, n, L)
+    roundoff = size * splat(lanes, n * eps_of(L))
     for j in range(n):
         store(p, j * W, load(lanes, L, j * W))
-    if rule == SATURATE:
-        tau = larger(larger(spread * splat(lanes, first), size * splat(lanes, _eps(L))), splat(lanes, tiny))
+    if rule.code == _SATURATE:
+        least = maximum(size * splat(lanes, eps_of(L)), splat(lanes, tiny))
+        tau = maximum(spread * splat(lanes, rule.parameter), least)
         return tau, tau * splat(lanes, _REACH)
-    if rule == _TAYLOR:
-        floor = larger(splat(lanes, second) if second >= 0 else roundoff, splat(lanes, first * tiny))
+    if rule.code == _TAYLOR:
+        least = splat(lanes, rule.epsilon) if rule.epsilon >= 0 else roundoff
+        floor = maximum(least, splat(lanes, rule.parameter * tiny))
         shifted = lowest < -roundoff
         for j in range(n):
             x = load(lanes, L, j * W)
-            store(p, j * W, larger(select(shifted, (x - lowest) + floor, x), floor))
+            store(p, j * W, maximum(select(shifted, (x - lowest) + floor, x), floor))
         return one, one
-    if rule == _LORENTZIAN:
-        return larger(spread * splat(lanes, first), splat(lanes, tiny)), one
-    if rule == _CLIP:
-        return splat(lanes, max(1.0 / first, tiny)), one
-    if rule == _MASK:
-        return (spread * splat(lanes, first) if first >= 0 else roundoff), one
+    if rule.code == _LORENTZIAN:
+        return maximum(spread * splat(lanes, rule.parameter), splat(lanes, tiny)), one
+    if rule.code == _CLIP:
+        return splat(lanes, max(1.0 / rule.parameter, tiny)), one
+    if rule.code == _MASK:
+        return (spread * splat(lanes, rule.parameter) if rule.parameter >= 0 else roundoff), one
     return one, one
 
 
-@device_function
-def without_noise(lanes: Any, L: Any, n: int, difference: Any, sizes: Any) -> Any:
-    """½ (x_ij − x_ji), and zero where it is no more than round-off; see ``gradients.rule.skew_part``.
-
-    ``sizes`` is the sum of the largest entries of the two columns.
-    """
-    nothing = absolute(difference) <= sizes * splat(lanes, math.sqrt(n) * _eps(L))  # false for NaN, which stays
-    return select(nothing, splat(lanes, 0.0), difference)
-
-
-@device_function
+@inline
 def weigh(
-    lanes: Any, rule: int, first: float, L: Any, low: Any, high: Any, gap: Any, scale: Any, size: Any, spread: Any,
-    difference: Any, exact: Any, removed: Any,
+    lanes: Any, rule: Rule, eps: float, n: int, above: Any, below: Any, sizes: Any, slopes: Any, low: Any, high: Any,
+    gap: Any, scale: Any, reach: Any, size: Any, spread: Any, exact: Any, removed: Any,
 ) -> Any:  # fmt: skip
-    """``difference`` times |R| for eigenvalues that were made ready, low ≤ high, and were ``gap`` apart before.
+    """½ (x_ij − x_ji) times |R| for pairs of prepared eigenvalues, low ≤ high, that were ``gap`` apart.
 
-    Returns it with the squared norms of the exact gradient and of what was removed, this pair included.
+    No argument is an array: numba would count references to it for each pair.
+
+    Args:
+        eps: of the numbers' type, from :func:`eps_of`.
+        above, below: x_ij and x_ji.
+        sizes: the sum of the largest entries of the two columns. Half a difference that is no more than their round-off
+            counts as zero; see ``gradients.rule.skew_part``.
+        slopes: |gλ_i| + |gλ_j|.
+        scale, reach, size, spread: from :func:`prepare` and :func:`size_and_spread`.
+        exact, removed: squared norms of the exact gradient and of what was removed, so far.
+
+    Returns:
+        It, the squared norms with this pair included, and INCOMPLETE or 0.
     """
-    R = _magnitude(lanes, rule, first, low, high, scale)
-    inverse = splat(lanes, 1.0) / larger(gap, size * splat(lanes, _eps(L)))
-    whole, part = difference * (spread * inverse), difference * (spread * larger(inverse - R, splat(lanes, 0.0)))
-    return difference * R, fma(whole, whole, exact), fma(part, part, removed)
+    status, t = 0, splat(lanes, 0.5) * (above - below)
+    noise = absolute(t) <= sizes * splat(lanes, math.sqrt(n) * eps)  # false for NaN, which stays
+    t = select(noise, splat(lanes, 0.0), t)
+    if rule.code == _SATURATE and not any_lane(gap < reach):
+        t = t / gap
+        exact = fma(t * spread, t * spread, exact)
+    else:
+        t, exact, removed, status = _weigh_close(
+            lanes, rule, eps, n, t, above + below, sizes, slopes, low, high, gap, scale, size, spread, exact, removed
+        )
+    return t, exact, removed, status
+
+
+@device_function
+def _weigh_close(
+    lanes: Any, rule: Rule, eps: float, n: int, t: Any, total: Any, sizes: Any, slopes: Any, low: Any, high: Any,
+    gap: Any, scale: Any, size: Any, spread: Any, exact: Any, removed: Any,
+) -> Any:  # fmt: skip
+    """:func:`weigh` for pairs that a rule changes; ``total`` is x_ij + x_ji.
+
+    INCOMPLETE is for equal eigenvalues that enter a loss together with their vectors; the reason is in
+    ``gradients.observation.is_incomplete``.
+    """
+    zero = splat(lanes, 0.0)
+    tied = (gap <= size * splat(lanes, 16 * n * eps)) & (absolute(t) <= zero)
+    together = absolute(total) > sizes * splat(lanes, TOGETHER)
+    status = INCOMPLETE if any_lane(tied & together & (slopes > zero)) else 0
+    R = _magnitude(lanes, rule, low, high, scale)
+    inverse = splat(lanes, 1.0) / maximum(gap, size * splat(lanes, eps))
+    whole, part = t * (spread * inverse), t * (spread * maximum(inverse - R, zero))
+    return t * R, fma(whole, whole, exact), fma(part, part, removed), status
 
 
 @device_function
@@ -127,38 +169,21 @@ def much_removed(lanes: Any, exact: Any, removed: Any) -> int:
 
 
 @device_function
-def incomplete(
-    lanes: Any, L: Any, n: int, gap: Any, size: Any, difference: Any, total: Any, slopes: Any, sizes: Any
-) -> int:
-    """INCOMPLETE if equal eigenvalues and their vectors enter a loss together, else 0.
-
-    The reason is in ``gradients.observation.is_incomplete``.
-
-    ``difference`` and ``sizes`` are those of :func:`without_noise`, ``total`` is x_ij + x_ji, and ``slopes`` is
-    |gλ_i| + |gλ_j|.
-    """
-    zero = splat(lanes, 0.0)
-    tied = (gap <= size * splat(lanes, 16 * n * _eps(L))) & (absolute(difference) <= zero)
-    together = absolute(total) > sizes * splat(lanes, TOGETHER)
-    return INCOMPLETE if any_lane(tied & together & (slopes > zero)) else 0
-
-
-@device_function
-def _magnitude(lanes: Any, rule: int, first: float, low: Any, high: Any, scale: Any) -> Any:
-    """|R| for pairs of eigenvalues that were made ready, low ≤ high."""
+def _magnitude(lanes: Any, rule: Rule, low: Any, high: Any, scale: Any) -> Any:
+    """|R| for pairs of prepared eigenvalues, low ≤ high."""
     zero, one = splat(lanes, 0.0), splat(lanes, 1.0)
-    if rule == _TAYLOR:
-        return _geometric_sum(lanes, low / high, int(first)) / high
+    if rule.code == _TAYLOR:
+        return _geometric_sum(lanes, low / high, int(rule.parameter)) / high
     gap = high - low
-    if rule == SATURATE:
+    if rule.code == _SATURATE:
         apart = gap > zero
         return select(apart, _saturating(lanes, gap / scale) / select(apart, gap, one), one / scale)
-    if rule == _CLIP:
-        return one / larger(gap, scale)
-    if rule == _LORENTZIAN:
+    if rule.code == _CLIP:
+        return one / maximum(gap, scale)
+    if rule.code == _LORENTZIAN:
         x = gap / scale
         return x / (x * x + one) / scale
-    if rule == _MASK:
+    if rule.code == _MASK:
         apart = gap > scale
         return select(apart, one / select(apart, gap, one), zero)
     return one / gap

@@ -5,7 +5,7 @@ The formulas are those of :mod:`.batched`: three products for ``eigh``, four for
 single large one the products are better left to the library, whose threads share it; :func:`fill_bracket` does what is
 between them.
 
-The entries take a number of the matrices' type (see :mod:`..simd.arrays`), addresses, and how many matrices there are,
+The kernels take a number of the matrices' type (see :mod:`..simd.arrays`), addresses, and how many matrices there are,
 and work on chunks of them (:mod:`..runtime.work`).
 """
 
@@ -19,11 +19,11 @@ from ..runtime.compile import device_function, kernel
 from ..runtime.work import DONE, add_status, next_chunk
 from ..simd.arrays import array_at, rounded, zeros
 from ..simd.matrix_products import copy_matrix, multiply, padded_rows, transpose_in
-from ..simd.memory import aligned, broadcast, load, load_part, store, store_part
-from ..simd.vectors import absolute, any_lane, fma, horizontal_sum, lanes_of, larger, splat, width
+from ..simd.memory import aligned, broadcast, load, load_n, store, store_n
+from ..simd.vectors import absolute, lanes_of, maximum, reduce_sum, splat, width
 from .codes import FUNCTIONS
 from .matrix_roots import root_vjp, symmetrise
-from .rules import SATURATE, incomplete, make_ready, measures, much_removed, tiny, weigh, without_noise
+from .rules import Rule, eps_of, much_removed, prepare, size_and_spread, tiny, weigh
 
 __all__ = ["fill_bracket", "function_vjp_single", "rule_vjp_single"]
 
@@ -32,25 +32,26 @@ _SQRT = FUNCTIONS["sqrt"]
 
 @device_function
 def _bracket(
-    lanes: Any, X: Any, base: int, stride: int, L: Any, gL: Any, with_gL: bool, matrix: int, n: int, rule: int,
-    one: float, two: float, room: Any,
+    lanes: Any, X: Any, base: int, stride: int, L: Any, gL: Any, with_gL: bool, matrix: int, n: int, rule: Rule,
+    workspace: Any,
 ) -> int:  # fmt: skip
-    """Overwrite X = Vᵀ gV, whose rows are ``stride`` apart, with the bracket; the lower triangle mirrors the upper.
+    """Overwrite X = Vᵀ gV (n, n), rows ``stride`` apart, by ½ (X − Xᵀ) ∘ R + diag(gλ). Returns status bits.
 
-    Vectors are along the rows. ``room`` is of :func:`_room` numbers. Returns what is to be warned about, as bits.
+    Vectors are along the rows; the lower triangle mirrors the upper. ``workspace`` is from :func:`_bracket_scratch`.
     """
     W = width(lanes)
-    half, zero = splat(lanes, 0.5), splat(lanes, 0.0)
+    zero, eps = splat(lanes, 0.0), eps_of(L)
     row = n + W
-    values, ready, rows = room[: n * W], room[n * W :], room[2 * n * W :]
-    plain, p, column, sizes = rows[:row], rows[row:], rows[2 * row :], rows[3 * row :]
+    values, ready, rows = workspace[: n * W], workspace[n * W :], workspace[2 * n * W :]
+    plain, p, column, sizes, slopes = rows[:row], rows[row:], rows[2 * row :], rows[3 * row :], rows[4 * row :]
     for j in range(n):
         store(values, j * W, broadcast(lanes, L, matrix * n + j))
-    scale, reach = make_ready(lanes, rule, one, two, n, values, ready)
-    size, spread = measures(lanes, n, values)
+    scale, reach = prepare(lanes, rule, n, values, ready)
+    size, spread = size_and_spread(lanes, n, values)
     for j in range(row):
         plain[j] = values[min(j, n - 1) * W]
         p[j] = ready[min(j, n - 1) * W]
+        slopes[j] = gL[matrix * n + j] if with_gL and j < n else 0
     _column_sizes(lanes, X, base, stride, n, sizes)
     status, exact, removed = tiny(lanes, n, values), zero, zero
     for i in range(n):
@@ -58,40 +59,31 @@ def _bracket(
         for j in range(i + 1, n):
             column[j] = X[base + j * stride + i]
         low, ready_low = broadcast(lanes, plain, i), broadcast(lanes, p, i)
+        own_size, slope = broadcast(lanes, sizes, i), absolute(broadcast(lanes, slopes, i))
         for j in range(i + 1, n, W):
             rest = n - j
             if rest >= W:
                 above, below = load(lanes, X, here + j), load(lanes, column, j)
             else:
-                above, below = load_part(lanes, X, here + j, rest), load_part(lanes, column, j, rest)
-            both = broadcast(lanes, sizes, i) + load(lanes, sizes, j)
-            t = without_noise(lanes, L, n, half * (above - below), both)
+                above, below = load_n(lanes, X, here + j, rest), load_n(lanes, column, j, rest)
             gap = load(lanes, plain, j) - low
-            if rule == SATURATE and not any_lane(gap < reach):
-                t = t / gap
-                exact = fma(t * spread, t * spread, exact)
-            else:
-                if with_gL:
-                    used = absolute(broadcast(lanes, gL, matrix * n + i))
-                    if rest >= W:
-                        used = used + absolute(load(lanes, gL, matrix * n + j))
-                    else:
-                        used = used + absolute(load_part(lanes, gL, matrix * n + j, rest))
-                    status |= incomplete(lanes, L, n, gap, size, t, above + below, used, both)
-                t, exact, removed = weigh(
-                    lanes, rule, one, L, ready_low, load(lanes, p, j), gap, scale, size, spread, t, exact, removed
-                )
+            t, exact, removed, found = weigh(
+                lanes, rule, eps, n, above, below, own_size + load(lanes, sizes, j),
+                slope + absolute(load(lanes, slopes, j)), ready_low, load(lanes, p, j), gap, scale, reach, size, spread,
+                exact, removed,
+            )  # fmt: skip
+            status |= found
             if rest >= W:
                 store(X, here + j, t)
                 store(column, j, t)
             else:
-                store_part(X, here + j, t, rest)
-                store_part(column, j, t, rest)
+                store_n(X, here + j, t, rest)
+                store_n(column, j, t, rest)
         for j in range(i + 1, n):
             X[base + j * stride + i] = column[j]
     for i in range(n):
-        X[base + i * stride + i] = gL[matrix * n + i] if with_gL else 0
-    return status | much_removed(lanes, splat(lanes, horizontal_sum(exact)), splat(lanes, horizontal_sum(removed)))
+        X[base + i * stride + i] = slopes[i]
+    return status | much_removed(lanes, splat(lanes, reduce_sum(exact)), splat(lanes, reduce_sum(removed)))
 
 
 @device_function
@@ -102,30 +94,30 @@ def _column_sizes(lanes: Any, X: Any, base: int, stride: int, n: int, sizes: Any
         rest, size = n - j, splat(lanes, 0.0)
         for i in range(n):
             place = base + i * stride + j
-            size = larger(size, absolute(load(lanes, X, place) if rest >= W else load_part(lanes, X, place, rest)))
+            size = maximum(size, absolute(load(lanes, X, place) if rest >= W else load_n(lanes, X, place, rest)))
         store(sizes, j, size)
 
 
 @device_function
-def _room(lanes: Any, n: int) -> Any:
-    """Scratch for :func:`_bracket`."""
-    return aligned(lanes, 2 * n * width(lanes) + 4 * (n + width(lanes)))
+def _bracket_scratch(lanes: Any, n: int) -> Any:
+    """An array for :func:`_bracket` to work in."""
+    return aligned(lanes, 2 * n * width(lanes) + 5 * (n + width(lanes)))
 
 
 @kernel
 def fill_bracket(
-    number: Any, X: int, L: int, gL: int, last: int, n: int, rule: int, one: float, two: float, work: int
+    number: Any, X: int, L: int, gL: int, last: int, n: int, code: int, parameter: float, epsilon: float, work: int
 ) -> int:
-    """½ (X − Xᵀ) ∘ R + diag(gλ) in place of X; gL may be 0, for none. Returns what :func:`_bracket` does."""
-    lanes, count = lanes_of(number), last * n
+    """½ (X − Xᵀ) ∘ R + diag(gλ) in place of X; gL may be 0, for none."""
+    lanes, rule, count = lanes_of(number), Rule(code, parameter, epsilon), last * n
     products, values, slopes = array_at(lanes, X, count * n), array_at(lanes, L, count), array_at(lanes, gL, count)
-    room = _room(lanes, n)
+    workspace = _bracket_scratch(lanes, n)
     begin, end = next_chunk(work, last)
     while begin < end:
         status = 0
         for matrix in range(begin, end):
             base = matrix * n * n
-            status |= _bracket(lanes, products, base, n, values, slopes, gL != 0, matrix, n, rule, one, two, room)
+            status |= _bracket(lanes, products, base, n, values, slopes, gL != 0, matrix, n, rule, workspace)
         add_status(work, status)
         begin, end = next_chunk(work, last)
     return DONE
@@ -133,18 +125,18 @@ def fill_bracket(
 
 @kernel
 def rule_vjp_single(
-    number: Any, V: int, gV: int, by_rows: int, L: int, gL: int, gA: int, last: int, n: int, rule: int,
-    one: float, two: float, work: int,
+    number: Any, V: int, gV: int, by_rows: int, L: int, gL: int, gA: int, last: int, n: int, code: int,
+    parameter: float, epsilon: float, work: int,
 ) -> int:  # fmt: skip
     """V [½ (X − Xᵀ) ∘ R + diag(gλ)] Vᵀ with X = Vᵀ gV; arguments as :func:`.batched.rule_vjp_batched` has them."""
     begin, end = next_chunk(work, last)
     if begin >= end:
         return DONE
-    lanes, size, count = lanes_of(number), last * n * n, last * n
+    lanes, rule, size, count = lanes_of(number), Rule(code, parameter, epsilon), last * n * n, last * n
     vectors, gradients = array_at(lanes, V, size), array_at(lanes, gV, size)
     values, slopes, out = array_at(lanes, L, count), array_at(lanes, gL, count), array_at(lanes, gA, size)
     stride, matrix_size = rounded(n, width(lanes)), padded_rows(n) * rounded(n, width(lanes))
-    scratch, room = zeros(lanes, 3 * matrix_size), _room(lanes, n)
+    scratch, workspace = zeros(lanes, 3 * matrix_size), _bracket_scratch(lanes, n)
     Vt, Y, X = int(np.int64(0)), matrix_size, 2 * matrix_size  # no literal, for which functions are compiled again
     next_one = int(np.int64(1))
     while begin < end:
@@ -157,7 +149,7 @@ def rule_vjp_single(
             else:
                 transpose_in(lanes, gradients, base, n, scratch, Y, stride, n)
             multiply(lanes, scratch, Vt, stride, next_one, Y, X, stride, n)
-            status |= _bracket(lanes, scratch, X, stride, values, slopes, gL != 0, matrix, n, rule, one, two, room)
+            status |= _bracket(lanes, scratch, X, stride, values, slopes, gL != 0, matrix, n, rule, workspace)
             multiply(lanes, scratch, X, stride, next_one, Vt, Y, stride, n)
             multiply(lanes, scratch, Vt, next_one, stride, Y, X, stride, n)
             copy_matrix(lanes, scratch, X, stride, out, base, n, n)
