@@ -7,7 +7,7 @@ VERSIONS ?= /tmp/eigengrad-versions
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-plain test-slow test-gpu test-versions test-core test-browser fuzz fuzz-files lint bench docs dist clean
+.PHONY: help demo test test-plain test-slow test-gpu test-versions test-core test-browser fuzz fuzz-files lint bench docs docs-serve dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -54,9 +54,9 @@ test-core:  ## the core tests in an environment with PYTHON, TORCH and NUMBA of 
 	@PYTHONPATH=src build/core/bin/python -m pytest -q -m "not slow" -n 2 \
 	    $(if $(NUMBA),tests --ignore=tests/lab --ignore=tests/fuzzing,$(PLAIN)) $(PYTEST)
 
-test-browser: $(READY)  ## the studio in a real browser (needs Chromium)
+test-browser: $(READY)  ## the studio and the documentation in a real browser (needs Chromium)
 	@$(PIP) 'playwright>=1.45'
-	@$(BIN)/python -m pytest -q -m slow tests/lab/studio $(PYTEST)
+	@$(BIN)/python -m pytest -q -m slow tests/lab/studio tests/docs/test_site.py $(PYTEST)
 
 test-versions:  ## the core tests on the oldest and the newest torch, counted in benchmarks/results/versions.md
 	@$(PYTHON) benchmarks/versions.py $(VERSIONS)
@@ -86,9 +86,13 @@ lint: $(READY)  ## ruff and mypy --strict
 bench: $(READY)  ## benchmarks against torch.linalg, of a GPU where there is one, written to benchmarks/results/
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 
-docs: $(READY)  ## the documentation, built into site/
-	@$(PIP) --editable '.[docs]'
-	@$(BIN)/mkdocs build --strict
+docs: $(READY)  ## the documentation with its tutorials run, built into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "==> site/index.html"
+
+docs-serve: $(READY)  ## the documentation at http://127.0.0.1:8000, built again when a page changes
+	@echo "==> http://127.0.0.1:8000 (Ctrl-C ends it)"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --quiet
 
 dist: $(READY)  ## wheel and source distribution in dist/, checked and installed in clean environments
 	@$(PIP) build check-wheel-contents twine

@@ -25,7 +25,7 @@ MATRIX = {
     "oldest": ("python3.10", ["torch==2.6.0", "numpy==1.26.4", "numba==0.58.1"]),
     "newest": ("python3.13", ["torch", "numpy", "numba"]),
 }
-CORE = ["tests", "--ignore=tests/lab", "--ignore=tests/fuzzing"]
+CORE = ["tests", "--ignore=tests/lab", "--ignore=tests/fuzzing", "--ignore=tests/docs"]
 _VERSIONS = """
 import platform, torch, numpy, numba
 print(platform.python_version(), torch.__version__, numpy.__version__, numba.__version__)

@@ -33,6 +33,11 @@ class SpectrumReport:
         tied: share of eigenvalues that equal a neighbour to round-off.
         bound: the paper's n (K+1)/ε for the Taylor rule in question.
         amplification: for each rule, the largest |R_ij|: how much it can enlarge a gradient.
+
+    >>> import torch, eigengrad as eg
+    >>> report = eg.spectrum_report(torch.diag(torch.tensor([1.0, 2.0, 4.0])))
+    >>> report.relative_gap.item(), report.amplification["exact"].item()
+    (0.25, 1.0)
     """
 
     size: int

@@ -60,7 +60,19 @@ def _remade(kind: type[Exception], message: str, state: dict[str, Any]) -> Excep
 
 
 class NonFiniteError(_Pickled, LinAlgError):
-    """The input holds NaN or infinity."""
+    """The input holds NaN or infinity.
+
+    It was made before the function that raises: look upstream. ``index`` is the position of the matrix in the batch.
+
+    >>> import torch, eigengrad as eg
+    >>> A = torch.eye(2).repeat(3, 1, 1)
+    >>> A[1, 0, 0] = float("nan")
+    >>> try:
+    ...     eg.eigh(A)
+    ... except eg.NonFiniteError as error:
+    ...     print(error.index)
+    (1,)
+    """
 
     def __init__(self, function: str, index: tuple[int, ...], entries: int, argument: str = "A") -> None:
         super().__init__(
@@ -72,7 +84,11 @@ class NonFiniteError(_Pickled, LinAlgError):
 
 
 class ConvergenceError(_Pickled, LinAlgError):
-    """The eigensolver did not converge, in float64 either."""
+    """The eigensolver did not converge, in float64 either.
+
+    Raised for a matrix that is finite, after a second attempt in float64; ``index`` is its position in the batch.
+    Scaling the matrix, or adding a multiple of the identity, may help.
+    """
 
     def __init__(self, function: str, index: tuple[int, ...]) -> None:
         super().__init__(
@@ -83,7 +99,21 @@ class ConvergenceError(_Pickled, LinAlgError):
 
 
 class DomainError(_Pickled, LinAlgError):
-    """An eigenvalue lies where the scalar function is not defined."""
+    """An eigenvalue lies where the scalar function is not defined.
+
+    Such as a negative one under a square root. With ``eps`` the spectrum is clamped there instead. ``index`` is the
+    position of the matrix in the batch.
+
+    >>> import torch, eigengrad as eg
+    >>> A = torch.diag(torch.tensor([1.0, -2.0]))
+    >>> try:
+    ...     eg.matrix_sqrt(A)
+    ... except eg.DomainError as error:
+    ...     print(str(error).split(";")[0])
+    matrix_sqrt: the matrix of A has eigenvalue -2
+    >>> bool(eg.matrix_sqrt(A, eps=1e-4).isfinite().all())
+    True
+    """
 
     def __init__(self, function: str, index: tuple[int, ...], eigenvalue: float, domain: str) -> None:
         super().__init__(
@@ -94,7 +124,18 @@ class DomainError(_Pickled, LinAlgError):
 
 
 class NotHermitianError(_Pickled, ValueError):
-    """A function of Hermitian matrices was given one that is not."""
+    """A function of Hermitian matrices was given one that is not.
+
+    Pass (A + A.mH) / 2 where the difference is an error of computation; for general matrices there is
+    ``torch.linalg.matrix_exp`` and the like. ``index`` is the position of the matrix in the batch.
+
+    >>> import torch, eigengrad as eg
+    >>> try:
+    ...     eg.matrix_exp(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
+    ... except eg.NotHermitianError as error:
+    ...     print(str(error).split(": the largest")[0])
+    matrix_exp: the matrix of A is not Hermitian
+    """
 
     def __init__(self, function: str, index: tuple[int, ...], asymmetry: float, allowed: float) -> None:
         super().__init__(
@@ -106,7 +147,18 @@ class NotHermitianError(_Pickled, ValueError):
 
 
 class NotPositiveDefiniteError(_Pickled, LinAlgError):
-    """A matrix that must be positive definite is not."""
+    """A matrix that must be positive definite is not.
+
+    B of the generalised problem ``eigh(A, B=B)``, which needs a Cholesky factor. ``index`` is its position in the
+    batch.
+
+    >>> import torch, eigengrad as eg
+    >>> try:
+    ...     eg.eigh(torch.eye(2), B=torch.diag(torch.tensor([1.0, -1.0])))
+    ... except eg.NotPositiveDefiniteError as error:
+    ...     print(str(error).split(": its")[0])
+    eigh: the matrix of B is not positive definite
+    """
 
     def __init__(self, function: str, index: tuple[int, ...], argument: str, order: int) -> None:
         super().__init__(
@@ -117,7 +169,19 @@ class NotPositiveDefiniteError(_Pickled, LinAlgError):
 
 
 class GaugeError(_Pickled, RuntimeError):
-    """The loss depends on something the decomposition does not determine."""
+    """The loss depends on something the decomposition does not determine.
+
+    Complex eigenvectors have an arbitrary phase. A loss of abs(V) or of V @ V.mH does not feel it; one of V itself
+    does, and has no gradient.
+
+    >>> import torch, eigengrad as eg
+    >>> A = torch.tensor([[1.0, 1j], [-1j, 3.0]]).requires_grad_()
+    >>> try:
+    ...     eg.eigh(A).eigenvectors[0, 0].imag.backward()
+    ... except eg.GaugeError as error:
+    ...     print(str(error).split(" (")[0])
+    eigh: the loss depends on the phase of complex eigenvectors
+    """
 
     def __init__(self, function: str) -> None:
         super().__init__(
@@ -128,7 +192,19 @@ class GaugeError(_Pickled, RuntimeError):
 
 
 class GradientWarning(UserWarning):
-    """A rule removed much of a gradient, or a gradient does not exist."""
+    """A rule removed much of a gradient, or a gradient does not exist.
+
+    Given on the CPU, once for each line that calls ``eigh`` or ``svd``; it names the functions that lose nothing.
+    ``warnings.simplefilter("ignore", eigengrad.GradientWarning)`` silences it, ``"error"`` stops at it.
+
+    >>> import torch, warnings, eigengrad as eg
+    >>> A = torch.diag(torch.tensor([1.0, 1.0, 3.0])).requires_grad_()
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     eg.eigh(A).eigenvectors[1, 0].backward()         # one vector of a tied pair
+    >>> caught[0].category.__name__
+    'GradientWarning'
+    """
 
 
 def unknown_choice(argument: str, value: Any, choices: Iterable[str]) -> ValueError:

@@ -45,6 +45,11 @@ def random_unitary(
 
     Returns:
         (..., n, columns).
+
+    >>> from eigengrad.testing import random_unitary
+    >>> Q = random_unitary((3,), torch.Generator().manual_seed(0))
+    >>> torch.allclose(Q.mH @ Q, torch.eye(3, dtype=Q.dtype))
+    True
     """
     Q, R = torch.linalg.qr(torch.randn(*shape, columns or shape[-1], generator=generator, dtype=dtype))
     diagonal = torch.diagonal(R, dim1=-2, dim2=-1)
@@ -66,6 +71,11 @@ def random_hermitian(
 
     Returns:
         (..., n, n), equal to its adjoint to the last bit.
+
+    >>> from eigengrad.testing import random_hermitian
+    >>> A = random_hermitian(torch.tensor([1.0, 1.0, 2.0]), torch.Generator().manual_seed(0))
+    >>> torch.linalg.eigvalsh(A).round(decimals=6)
+    tensor([1., 1., 2.], dtype=torch.float64)
     """
     double = torch.complex128 if dtype.is_complex else torch.float64
     values = eigenvalues.to(double)
@@ -79,7 +89,13 @@ def random_hermitian(
 def random_matrix(
     singular_values: Tensor, m: int, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """A rectangular matrix with the given singular values: (..., min(m, n)) to (..., m, n)."""
+    """A rectangular matrix with the given singular values: (..., min(m, n)) to (..., m, n).
+
+    >>> from eigengrad.testing import random_matrix
+    >>> A = random_matrix(torch.tensor([3.0, 3.0]), 4, 2, torch.Generator().manual_seed(0))
+    >>> A.shape, torch.linalg.svdvals(A).round(decimals=6)
+    (torch.Size([4, 2]), tensor([3., 3.], dtype=torch.float64))
+    """
     double = torch.complex128 if dtype.is_complex else torch.float64
     batch, k = singular_values.shape[:-1], min(m, n)
     U, V = (random_unitary((*batch, size), generator, double, k) for size in (m, n))
@@ -262,6 +278,11 @@ def hard_matrices(n: int, dtype: torch.dtype, generator: torch.Generator) -> dic
 
     :data:`SPECTRA` in a random basis and as diagonal matrices, :data:`MATRICES`, and random ones at the ends of the
     range of ``dtype``.
+
+    >>> from eigengrad.testing import hard_matrices
+    >>> matrices = hard_matrices(4, torch.float32, torch.Generator().manual_seed(0))
+    >>> matrices["Hilbert"].shape, len(matrices) > 40
+    (torch.Size([4, 4]), True)
     """
     double = {name: random_hermitian(spectrum((n,), generator), generator) for name, spectrum in SPECTRA.items()}
     for name, spectrum in SPECTRA.items():
@@ -295,6 +316,12 @@ def decomposition_errors(A: Tensor, L: Tensor, V: Tensor) -> tuple[Tensor, Tenso
     """‖AV − VΛ‖/‖A‖ and ‖VᵀV − I‖ in the Frobenius norm, of each matrix: (..., n, n), real, to (...), n ≤ 512.
 
     What float64 rounds when it measures would be as large as what is measured, so the products are exact.
+
+    >>> from eigengrad.testing import decomposition_errors
+    >>> A = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
+    >>> residual, defect = decomposition_errors(A, *torch.linalg.eigh(A))
+    >>> bool(residual < 1e-6), bool(defect < 1e-6)
+    (True, True)
     """
     A, L, V = A.double(), L.double(), V.double() * 0.5  # entries of unit vectors may exceed 1 by a rounding
     identity = torch.eye(A.shape[-1], dtype=torch.float64)
@@ -318,6 +345,11 @@ def random_cotangents(outputs: Sequence[Tensor], scale: Tensor, generator: torch
 
     Those of the values are divided by ``scale`` (broadcast against them), so that values and vectors weigh the same
     whatever the scale of the matrix. For complex vectors the part that only the arbitrary phase could feel is left out.
+
+    >>> from eigengrad.testing import random_cotangents
+    >>> outputs = torch.linalg.eigh(torch.eye(3))
+    >>> [g.shape for g in random_cotangents(outputs, torch.ones(1), torch.Generator().manual_seed(0))]
+    [torch.Size([3]), torch.Size([3, 3])]
     """
     cotangents = [torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in outputs]
     values = 0 if len(outputs) == 2 else 1
@@ -345,6 +377,12 @@ def adjoint_defect(
 
     Returns:
         The largest over the batch; 0 where the gradient vanishes and the identity holds.
+
+    >>> import eigengrad as eg
+    >>> from eigengrad.testing import adjoint_defect
+    >>> A = torch.diag(torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64))     # a tie
+    >>> adjoint_defect(eg.eigh, A, torch.Generator().manual_seed(0)) < 1e-12
+    True
     """
     scale = A.abs().amax((-2, -1), keepdim=True)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))

@@ -44,7 +44,23 @@ class GradientRule(ABC):
 
 
 class PairRule(GradientRule):
-    """A rule that fills R pair by pair: all of them but power iteration."""
+    """A rule that fills R pair by pair: all of them but power iteration.
+
+    Subclass it for a rule of your own: a frozen dataclass with one method, :meth:`reciprocal`. An instance is accepted
+    wherever ``gradient=`` is.
+
+    >>> import torch, eigengrad as eg
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Constant(eg.PairRule):
+    ...     def reciprocal(self, eigenvalues):
+    ...         return torch.ones_like(eigenvalues.unsqueeze(-1) - eigenvalues.unsqueeze(-2))
+    >>> A = torch.eye(2, requires_grad=True)
+    >>> eg.eigh(A, gradient=Constant()).eigenvectors[0, 1].backward()
+    >>> A.grad
+    tensor([[0.0000, 0.5000],
+            [0.5000, 0.0000]])
+    """
 
     _kernel_fits: ClassVar[bool]
 

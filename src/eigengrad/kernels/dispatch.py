@@ -47,7 +47,12 @@ _untold = None if _switched_off() else _reason  # an obstacle that no warning ha
 
 
 def available() -> bool:
-    """Whether kernels are used. If something other than the user's choice prevents it, one warning says what."""
+    """Whether kernels are used. If something other than the user's choice prevents it, one warning says what.
+
+    >>> import eigengrad as eg
+    >>> eg.kernels.available() == (eg.kernels.why_not() is None)
+    True
+    """
     global _untold
     if _reason is None:
         return True
@@ -58,20 +63,27 @@ def available() -> bool:
 
 
 def why_not() -> str | None:
-    """Why kernels are not used; None if they are."""
+    """Why kernels are not used; None if they are.
+
+    >>> import eigengrad as eg
+    >>> with eg.kernels.disable():
+    ...     eg.kernels.why_not()
+    'disabled by eigengrad.kernels.disable()'
+    """
     return _reason
 
 
 class disable:  # noqa: N801 - used as a function, or as a context manager
     """Compute everything in torch operations: functions and layers, in all threads.
 
-    To find out whether a result comes from a kernel::
+    To find out whether a result comes from a kernel. Called, it holds from there on; as a context manager for a few
+    lines. The environment variable ``EIGENGRAD_KERNELS=0`` does it for a whole process;
+    :func:`eigengrad.kernels.enable` undoes it.
 
-        eigengrad.kernels.disable()          # from here on
-        with eigengrad.kernels.disable():    # or for a few lines
-            ...
-
-    The environment variable ``EIGENGRAD_KERNELS=0`` does it for a whole process; :func:`enable` undoes it.
+    >>> import torch, eigengrad as eg
+    >>> with eg.kernels.disable():
+    ...     eg.eigh(torch.eye(2)).eigenvalues
+    tensor([1., 1.])
     """
 
     def __init__(self) -> None:
@@ -87,10 +99,13 @@ class disable:  # noqa: N801 - used as a function, or as a context manager
 
 
 def enable() -> None:
-    """Use kernels again, after :func:`disable`, ``EIGENGRAD_KERNELS=0`` or a kernel that could not be compiled.
+    """Use kernels again, after :func:`eigengrad.kernels.disable`, ``EIGENGRAD_KERNELS=0`` or a failed compilation.
 
     Raises:
         RuntimeError: kernels cannot be compiled, because numba is not installed or its compiler is switched off.
+
+    >>> import eigengrad as eg
+    >>> eg.kernels.enable()                                                         # doctest: +SKIP
     """
     global _reason
     obstacle = _obstacle()

@@ -163,7 +163,13 @@ class _DecorrelatedBatchNorm(WhiteningNorm):
 
 
 class DecorrelatedBatchNorm1d(_DecorrelatedBatchNorm):
-    """Decorrelated batch norm of features (N, C) or sequences (N, C, L); else as :class:`DecorrelatedBatchNorm2d`."""
+    """Decorrelated batch norm of features (N, C) or sequences (N, C, L); else as :class:`DecorrelatedBatchNorm2d`.
+
+    >>> import torch
+    >>> from eigengrad.nn import DecorrelatedBatchNorm1d
+    >>> DecorrelatedBatchNorm1d(8, group_size=4)(torch.randn(16, 8)).shape
+    torch.Size([16, 8])
+    """
 
     _dimensions = (2, 3)
 
@@ -208,6 +214,12 @@ class DecorrelatedBatchNorm2d(_DecorrelatedBatchNorm):
 
 
 class DecorrelatedBatchNorm3d(_DecorrelatedBatchNorm):
-    """Decorrelated batch norm of volumes (N, C, D, H, W); else as :class:`DecorrelatedBatchNorm2d`."""
+    """Decorrelated batch norm of volumes (N, C, D, H, W); else as :class:`DecorrelatedBatchNorm2d`.
+
+    >>> import torch
+    >>> from eigengrad.nn import DecorrelatedBatchNorm3d
+    >>> DecorrelatedBatchNorm3d(8, group_size=4)(torch.randn(4, 8, 3, 5, 5)).shape
+    torch.Size([4, 8, 3, 5, 5])
+    """
 
     _dimensions = (5,)

@@ -42,7 +42,7 @@ def whiten_color(
 ) -> Tensor:
     """Content with the channel means and covariance of style: the paper's whitening and colouring transform.
 
-    y = α [ S_s S_w (x − μ_c) + μ_s ] + (1 − α) x,  S_w = (Σ_c + eps·I)^(−½),  S_s = (Σ_s + eps·I)^½
+        y = α [ S_s S_w (x − μ_c) + μ_s ] + (1 − α) x,  S_w = (Σ_c + eps·I)^(−½),  S_s = (Σ_s + eps·I)^½
 
     Args:
         content: (N, C, *spatial).
