@@ -52,6 +52,8 @@ FAMILIES = (
             "Taylor",
             "Clip",
             "PowerIteration",
+            "UnitNormOrNaN",
+            "register_rule",
             "PairRule",
             "GradientRule",
         ),
@@ -113,7 +115,15 @@ FAMILIES = (
     Family(
         "Iterative baselines",
         "matrix_functions.md#iterations",
-        ("power_iteration", "newton_schulz_sqrt", "newton_schulz_inv_sqrt"),
+        (
+            "power_iteration",
+            "newton_schulz_sqrt",
+            "newton_schulz_inv_sqrt",
+            "pade_sqrt",
+            "pade_inv_sqrt",
+            "taylor_sqrt",
+            "taylor_inv_sqrt",
+        ),
     ),
     Family(
         "What computes",
