@@ -104,8 +104,7 @@ def _declared_size(path: Path) -> tuple[int, int]:
 
     try:
         with Image.open(path, formats=FORMATS) as image:
-            width, height = image.size
-            return int(width), int(height)
+            return int(image.width), int(image.height)
     except Exception:  # of any kind, as Pillow's decoders raise them
         return 0, 0
 
