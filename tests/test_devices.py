@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 #: Public names that compute nothing with tensors of a device, or only hand on what others compute.
 WITHOUT_CASE = {
     "show_config": "describes the installation",
+    "register_rule": "gives a rule a name",
     "SpectrumReport": "is what spectrum_report returns",
     "Diagnosis": "is what diagnose returns",
     "GradientRule": "is abstract; each rule has its cases",

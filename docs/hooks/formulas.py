@@ -74,6 +74,17 @@ FORMULAS = {
     "nn.functional.whiten_color": r"y = \alpha \left[ S_s S_w (x - \mu_c) + \mu_s \right] + (1 - \alpha)\, x \\"
     r" S_w = (\Sigma_c + \varepsilon I)^{-1/2}, \quad S_s = (\Sigma_s + \varepsilon I)^{1/2}",
     "nn.functional.color_transfer": r"y = \Sigma_B^{1/2}\, \Sigma_A^{-1/2} (x - \mu_A) + \mu_B",
+    "UnitNormOrNaN": _pair(r"\frac{1}{\|R\|_F} \cdot \frac{1}{\lambda_j - \lambda_i}"),
+    "pade_sqrt": r"A^{1/2} \approx \frac{\sqrt{c}}{N} \Big( I + 2 \sum_{j=1}^{K}"
+    r" (\cos^2\!a_j\, W + \sin^2\!a_j\, I)^{-1} W \Big)"
+    r" \\ W = A / c, \quad c = \|A\|_F, \quad N = 2 K + 1, \quad a_j = \pi j / N",
+    "pade_inv_sqrt": r"A^{-1/2} \approx \frac{1}{N \sqrt{c}} \Big( I + 2 \sum_{j=1}^{K}"
+    r" (\cos^2\!a_j\, W + \sin^2\!a_j\, I)^{-1} \Big)"
+    r" \\ W = A / c, \quad c = \|A\|_F, \quad N = 2 K + 1, \quad a_j = \pi (j - \tfrac12) / N",
+    "taylor_sqrt": r"A^{1/2} \approx \sqrt{c}\, \sum_{k=0}^{K} (-1)^k \binom{1/2}{k} (I - W)^k"
+    r" \\ W = A / c, \quad c = \|A\|_F",
+    "taylor_inv_sqrt": r"A^{-1/2} \approx \frac{1}{\sqrt{c}} \sum_{k=0}^{K} (-1)^k \binom{-1/2}{k} (I - W)^k"
+    r" \\ W = A / c, \quad c = \|A\|_F",
     "newton_schulz_sqrt": r"T = \tfrac12 (3 I - Z Y), \quad Y \leftarrow Y T, \quad Z \leftarrow T Z \\"
     r" A^{1/2} \approx \sqrt c\, Y",
     "newton_schulz_inv_sqrt": r"T = \tfrac12 (3 I - Z Y), \quad Y \leftarrow Y T, \quad Z \leftarrow T Z \\"

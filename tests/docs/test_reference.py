@@ -50,6 +50,7 @@ def test_what_computes_has_a_formula(name):
         "diagnose",
         "Diagnosis",
         "GradientRule",
+        "register_rule",
         "GradientMonitor",
         "SpectrumReport",
         "show_config",

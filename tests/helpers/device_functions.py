@@ -96,6 +96,10 @@ matrix_functions = {
     "matrix_power complex": Case(lambda A: eg.matrix_power(hermitian(A), 2).abs(), (R.double(),)),
     "matrix_exp scaled": Case(lambda A: eg.matrix_exp(A * 0.1), (S,)),
     "newton_schulz_sqrt": Case(lambda A: eg.newton_schulz_sqrt(A), (S,)),
+    "pade_sqrt": Case(lambda A: eg.pade_sqrt(A), (S,)),
+    "pade_inv_sqrt": Case(lambda A: eg.pade_inv_sqrt(A), (S,)),
+    "taylor_sqrt": Case(lambda A: eg.taylor_sqrt(A), (S,)),
+    "taylor_inv_sqrt": Case(lambda A: eg.taylor_inv_sqrt(A), (S,)),
     "newton_schulz_inv_sqrt": Case(lambda A: eg.newton_schulz_inv_sqrt(A, normalize="frobenius"), (S,)),
     "nn.functional.covariance": Case(lambda x: eg.nn.functional.covariance(x), (TALL,)),
 }
@@ -116,6 +120,7 @@ RULES: tuple[eg.GradientRule, ...] = (
     eg.Clip(),
     eg.Lorentzian(),
     eg.Mask(),
+    eg.UnitNormOrNaN(),
     eg.Truncate(energy=0.9),
     eg.Truncate(rank=2),
     eg.PowerIteration(),

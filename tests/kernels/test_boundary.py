@@ -12,7 +12,8 @@ import eigengrad
 ROOT = Path(eigengrad.__file__).parent
 KERNELS = ROOT / "kernels"
 OUTSIDE = sorted(path for path in ROOT.rglob("*.py") if KERNELS not in path.parents)
-INSIDE = sorted(path for path in KERNELS.rglob("*.py") if KERNELS / "gpu" not in path.parents)
+SHARED = KERNELS / "private_folder.py"  # by the caches of the CPU's kernels and of the GPU's choices
+INSIDE = sorted(path for path in KERNELS.rglob("*.py") if KERNELS / "gpu" not in path.parents and path != SHARED)
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

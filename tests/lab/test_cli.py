@@ -394,7 +394,7 @@ def test_the_time_of_runs_that_experiments_share_counts_once(call):
 def test_reproduce_what_needs_no_training(call, tmp_path):
     code, text = call("reproduce", "fig3", "fig4", "--scale", "smoke", "--results", "out")
     assert code == 0
-    assert "confirmed: Taylor expansion turns the column by 5.71°" in text
+    assert "confirmed. Taylor expansion turns the column by 5.71°" in text
     page = tmp_path / "out" / "report" / "index.html"
     assert page.resolve().as_uri() in text
     assert "Figure 3" in page.read_text()
@@ -484,7 +484,7 @@ def test_bench_knows_the_subjects_of_the_checkout(call):
     listed = text.split("run.py ")[1].splitlines()[0].split()
     script = Path(text.split()[1])
     help_text = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=True).stdout
-    assert set(listed) == set(re.search(r" of: ([\w,\s]+?)\n\n", help_text).group(1).replace(",", " ").split())
+    assert set(listed) == set(re.search(r" of: ([\w,\s]+?);", help_text).group(1).replace(",", " ").split())
 
 
 def test_bench_without_a_checkout_says_what_to_do(tmp_path):

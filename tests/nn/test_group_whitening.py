@@ -259,6 +259,8 @@ DEGENERATE = {
 @pytest.mark.parametrize("kind", DEGENERATE)
 @over([layer for layer in LAYERS if layer.name not in ("zca-svd", "pca-svd")])
 def test_degenerate_inputs_have_finite_outputs_and_gradients(layer, kind):
+    if layer.name == "zca-pi" and kind == "duplicated channels, large":
+        pytest.skip("plain power iteration has nothing to iterate on when ε is below round-off: the paper's failure")
     x = DEGENERATE[kind](features(4, 8, 3, 3, dtype=F32)).requires_grad_()
     module = layer.make(8, dtype=F32)
     torch.manual_seed(0)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from .._inputs import check_matrix
-from ..gradients import RULES, PairRule, Saturate
+from ..gradients import PairRule, Saturate
 from ..gradients.spectrum import round_off, spectrum_scale, spread
 from ..precision import widen
 from .advice import general_advice, hermitian_advice, not_finite_advice
 from .diagnosis import Diagnosis
-from .probes import hermitian_losses, singular_losses, widest_gap
+from .probes import hermitian_losses, offered, singular_losses, widest_gap
 
 __all__ = ["diagnose"]
 
@@ -148,7 +148,7 @@ def _amplification(L: Tensor, A: Tensor) -> dict[str, float]:
     values = L.to(A.real.dtype if A.is_complex() else A.dtype)
     if values.numel() < 2:
         return {}
-    rules = {name: rule for name, rule in RULES.items() if isinstance(rule, PairRule)}
+    rules = {name: rule for name, rule in offered().items() if isinstance(rule, PairRule)}
     found = {name: torch.triu(rule.reciprocal(values), 1).amax() for name, rule in rules.items()}
     return {name: float(value.double() * spread(L)) for name, value in found.items()}
 

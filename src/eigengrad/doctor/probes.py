@@ -15,16 +15,21 @@ from torch import Tensor
 from ..diagnostics import GradientMonitor
 from ..eigh import eigh
 from ..errors import LinAlgError
-from ..gradients import RULES, GradientRule, Mask, PairRule
+from ..gradients import RULES, GradientRule, Mask, PairRule, UnitNormOrNaN
 from ..gradients.spectrum import round_off
 from ..matrix_functions import low_rank, matrix_exp, matrix_inv_sqrt, polar, spectral_projector
 from ..svd import svd
 from .diagnosis import Effect, Loss
 
-__all__ = ["hermitian_losses", "singular_losses", "widest_gap"]
+__all__ = ["hermitian_losses", "offered", "singular_losses", "widest_gap"]
 
 #: Rows above which power iteration, a loop over eigenvectors, is left out.
 _LARGEST_FOR_ITERATION = 128
+
+
+def offered() -> dict[str, GradientRule]:
+    """The rules that somebody could want, by name: not the one that is there to be refuted."""
+    return {name: rule for name, rule in RULES.items() if not isinstance(rule, UnitNormOrNaN)}
 
 
 def hermitian_losses(A: Tensor, tied: Tensor, eps: float | None) -> tuple[Loss, ...]:
@@ -61,7 +66,7 @@ def hermitian_losses(A: Tensor, tied: Tensor, eps: float | None) -> tuple[Loss, 
 
     name = "exp(A/|A|)" if eps is None else "A^(-1/2)"
     call = "matrix_exp(A)" if eps is None else "matrix_inv_sqrt(A)" if not eps else f"matrix_inv_sqrt(A, eps={eps:g})"
-    rules = {key: rule for key, rule in RULES.items() if isinstance(rule, PairRule) or n <= _LARGEST_FOR_ITERATION}
+    rules = {key: rule for key, rule in offered().items() if isinstance(rule, PairRule) or n <= _LARGEST_FOR_ITERATION}
 
     def decompose(X: Tensor, rule: GradientRule) -> tuple[Tensor, ...]:
         return tuple(eigh(X, gradient=rule))
@@ -99,7 +104,7 @@ def singular_losses(A: Tensor, tied: Tensor, full_rank: bool) -> tuple[Loss, ...
     def decompose(X: Tensor, rule: GradientRule) -> tuple[Tensor, ...]:
         return tuple(svd(X, full_matrices=False, gradient=rule))
 
-    rules = {name: rule for name, rule in RULES.items() if isinstance(rule, PairRule)}
+    rules = {name: rule for name, rule in offered().items() if isinstance(rule, PairRule)}
     losses = [_single_vectors(vectors, decompose, A, exact, rules)]
     if full_rank:
         losses.append(

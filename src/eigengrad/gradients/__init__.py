@@ -122,7 +122,7 @@ def parse_rule(text: str) -> tuple[str, dict[str, bool | int | float | None]]:
     >>> parse_rule("taylor(degree=19, eps=1e-4)")
     ('taylor', {'degree': 19, 'eps': 0.0001})
     """
-    match = re.fullmatch(r"\s*([^\s()]*)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    match = re.fullmatch(r"\s*([^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
     if match is None:
         raise ValueError(f"gradient: got {text!r}; expected a name, or name(parameter=value, …)")
     name, inside = match[1], match[2] or ""

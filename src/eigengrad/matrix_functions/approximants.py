@@ -169,7 +169,9 @@ def _pade(W: Tensor, degree: int, inverse: bool) -> Tensor:
     angles = [(j - 0.5 * inverse) * math.pi / N for j in range(1, degree + 1)]
     terms = torch.stack([math.cos(a) ** 2 * W + math.sin(a) ** 2 * identity for a in angles])
     right = identity.expand_as(terms) if inverse else W.expand_as(terms)
-    found: Tensor = (identity + 2 * torch.linalg.solve(terms, right).sum(0)) / N
+    # Off the CPU, an error of a matrix that is not positive would make the host wait.
+    solved = torch.linalg.solve_ex(terms, right, check_errors=W.device.type == "cpu").result
+    found: Tensor = (identity + 2 * solved.sum(0)) / N
     return found
 
 

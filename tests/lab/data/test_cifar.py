@@ -184,7 +184,7 @@ def test_a_subset(tmp_path):
 
 def assert_says_how_to_get_it(error: Exception, name: str, root: Path) -> None:
     assert f"https://www.cs.toronto.edu/~kriz/{ARCHIVE[name]}" in str(error)
-    assert f"fetch({name!r}, {str(root)!r})" in str(error)
+    assert f"eigengrad fetch {name} --data-root {root}" in str(error)
 
 
 def test_an_empty_folder(name, tmp_path):

@@ -41,5 +41,5 @@ def doctor(
         from ..matrices import read_matrices
 
         limit_threads(threads)
-        kernels.disable()  # a few matrices: compiling would take longer than everything else
-        say(f"{file}: {diagnose(read_matrices(file, key))}")
+        with kernels.disable():  # a few matrices: compiling would take longer than everything else
+            say(f"{file}: {diagnose(read_matrices(file, key))}")

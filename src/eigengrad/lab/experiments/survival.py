@@ -236,13 +236,8 @@ def _solver(name: str) -> Iterator[bool]:
     if name == "ours":
         yield kernels.available()
         return
-    was = kernels.available()
-    kernels.disable()
-    try:
+    with kernels.disable():
         yield True
-    finally:
-        if was:
-            kernels.enable()
 
 
 def _cells(found: Mapping[int, Sequence[Mapping[Replay, _Fate]]]) -> Iterator[tuple[int, Replay, list[_Fate]]]:

@@ -166,8 +166,8 @@ def _doctor(files: Files, options: dict[str, Any], folder: Path, progress: Progr
     from ..matrices import read_matrices
 
     progress(0.0, "looking at the spectrum")
-    kernels.disable()
-    found = diagnose(read_matrices(files["matrix"][0], options["key"] or None))
+    with kernels.disable():
+        found = diagnose(read_matrices(files["matrix"][0], options["key"] or None))
     return {"diagnosis": found.to_dict(), "title": found.title, "text": str(found)}
 
 

@@ -105,6 +105,7 @@ def _open(settings: Settings, directory: Path, resume: bool) -> Result | dict[st
         require_same(result_file, settings, result.config.hash_fields())
         with contextlib.suppress(OSError):  # of a session that was killed before it could remove them
             checkpoints.clear()
+            remove_curves(directory)
         return replace(result, config=settings)  # the fields that do not matter may differ
     state = checkpoints.newest()
     if state is not None:
@@ -117,6 +118,7 @@ def _clear(directory: Path) -> None:
     for name in (RESULT_FILE, _BEST, _LAST):
         (directory / name).unlink(missing_ok=True)
     Checkpoints(directory).clear()
+    remove_curves(directory)
     shutil.rmtree(directory / _SCALARS, ignore_errors=True)
 
 
