@@ -339,7 +339,7 @@ def _with_cost(finding: Finding, summaries: Sequence[Mapping[str, Summary]]) -> 
         finding,
         evidence=f"SVD-Taylor with K = 9 loses {lost} of the gradient of the covariance, from training to training "
         f"{min(taylor):.2g} to {max(taylor):.2g} %, and {at_x} of what reaches the input of the layer. The exact one "
-        f"is off by {min(exact):.1e} to {max(exact):.1e}: the round-off of float32, which a small ε enlarges. Pooling "
+        f"is off by {min(exact):.1e} to {max(exact):.1e} in float32. Pooling "
         "and WCT are functions of a matrix as well, with exact gradients of the same kind. The ratio of the two "
         f"errors: {finding.evidence.replace(' times its error', '')}",
         effect=f"SVD-Taylor loses {lost}",
