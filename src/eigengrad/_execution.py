@@ -64,10 +64,10 @@ def is_fast_path(A: object) -> bool:
     itself takes several.)
     """
     if (
-        (type(A) is Tensor or type(A) is torch.nn.Parameter)
+        not torch.compiler.is_compiling()  # first: the compiler of torch 2.6 does not know is_cpu in a backward pass
+        and (type(A) is Tensor or type(A) is torch.nn.Parameter)
         and A.is_cpu
         and not any_autocast_enabled()
-        and not torch.compiler.is_compiling()
         and not functorch_active()
         and not jit_tracing()
         and not dispatch_modes()

@@ -258,7 +258,7 @@ def check_phase_invariance(function: str, X: Tensor, values: Tensor) -> Tensor |
     phase = X.diagonal(dim1=-2, dim2=-1).imag.abs() * alone[..., :n]
     largest = X.abs().amax((-2, -1)).unsqueeze(-1)
     depends = phase > torch.where(phase > _TOLERATED, 1e-3, 1e-2) * largest
-    if not X.is_cpu:
+    if X.device.type != "cpu":
         return torch.where(depends.any(-1)[..., None, None], torch.nan, 0.0)
     if depends.any():
         raise GaugeError(function)

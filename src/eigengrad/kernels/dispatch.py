@@ -120,7 +120,7 @@ def usable(X: Tensor, *others: Tensor | None) -> bool:
         return False
     if is_fast_path(X):
         return not others or can_read(*others)
-    return X.is_cpu and not forward_mode() and can_read(X, *others)
+    return X.device.type == "cpu" and not forward_mode() and can_read(X, *others)
 
 
 class KernelsUnavailableError(RuntimeError):

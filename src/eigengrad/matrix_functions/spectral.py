@@ -69,7 +69,7 @@ def apply(
     require_non_negative(name, "eps", eps)
     with full_precision(A):
         M = widen(A)
-        if gradient == "exact":
+        if isinstance(gradient, str) and gradient == "exact":
             L, V = decompose(name, M, driver, check_finite)
             L = into_domain(name, f, L + eps if eps else L, eps)
             f.require_constant(L)
@@ -87,7 +87,7 @@ def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
         return L.clamp(min=eps)
     if f.domain == "real" or L.numel() == 0:
         return L
-    inside_transform = functorch_active() and not torch.compiler.is_compiling() and L.is_cpu
+    inside_transform = functorch_active() and not torch.compiler.is_compiling() and L.device.type == "cpu"
     if f.domain == "non-zero":
         if inside_transform:
             _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]

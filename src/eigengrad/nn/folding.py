@@ -59,7 +59,7 @@ def fold_by_graph(
     def gradients(gT: Tensor, gt: Tensor) -> FoldGradients:
         gx_mean, gx, gs_mean, gs, *g_alpha = torch.autograd.grad((T, t), leaves, (gT, gt), retain_graph=True)
         # None at full strength, where the offset is the style's mean alone. A look would wait for another device.
-        full = gx_mean.is_cpu and not gx_mean.any() if isinstance(alpha, Tensor) else alpha == 1
+        full = gx_mean.device.type == "cpu" and not gx_mean.any() if isinstance(alpha, Tensor) else alpha == 1
         shifts = None if full else gx_mean
         return FoldGradients(shifts, (gx + gx.mT) / 2, gs_mean, (gs + gs.mT) / 2, g_alpha[0] if g_alpha else None)
 

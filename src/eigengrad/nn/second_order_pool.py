@@ -310,7 +310,12 @@ def _points(x: Tensor, moment: str) -> Tensor:
 def _transform(points: Tensor, method: PoolingMethod) -> Tensor:
     """f(moment + eps·I), (..., d, d)."""
     eps, (d, count) = method.eps, points.shape[-2:]
-    root = method.function == "power" and method.power == 0.5 and method.gradient == "exact"
+    root = (
+        method.function == "power"
+        and method.power == 0.5
+        and isinstance(method.gradient, str)
+        and method.gradient == "exact"
+    )
     if root and eps > 0 and is_fixed(count) and count < d:
         return thin_sqrt(points, eps)
     moment = second_moment(points, max(count, 1))

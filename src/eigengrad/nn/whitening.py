@@ -133,7 +133,7 @@ def _cholesky(covariance: Tensor, eps: float) -> Tensor:
     failed = torch.linalg.cholesky_ex(M.detach()).info > 0
     scale = torch.diagonal(M.detach(), dim1=-2, dim2=-1).real.amax(-1) if d else failed
     M = M + (failed * scale * (4 * d * torch.finfo(M.dtype).eps))[..., None, None] * identity
-    if M.is_cpu:
+    if M.device.type == "cpu":
         factor = torch.linalg.cholesky(M)
     else:  # whose error would wait for the device: NaN takes its place
         factor, info = torch.linalg.cholesky_ex(M)

@@ -95,7 +95,7 @@ class WhiteningNorm(nn.Module):
         (If statistics are loaded or changed afterwards, call ``eval()`` again, or the export derives S each time.)
         """
         super().train(mode)
-        if self.running_covariance is not None and not self.running_covariance.is_cpu:
+        if self.running_covariance is not None and self.running_covariance.device.type != "cpu":
             self._cached = None  # writes that torch does not count (inference mode, .data) cannot be seen there
         if not mode and self.running_covariance is not None and can_read(self.running_covariance):
             with contextlib.suppress(LinAlgError):  # statistics that are not finite are for the first use to refuse

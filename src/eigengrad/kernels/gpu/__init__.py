@@ -110,7 +110,9 @@ def is_operator(operation: str, A: Tensor, asked: bool = False) -> bool:
 
 def _in_range(A: Tensor) -> bool:
     """Whether A (..., n, n) has a type, a size and a device that the kernels know."""
-    return 1 <= A.shape[-1] <= LARGEST and A.dtype in _REAL and (_is_gpu(A) or (A.is_cpu and _interpreted()))
+    return (
+        1 <= A.shape[-1] <= LARGEST and A.dtype in _REAL and (_is_gpu(A) or (A.device.type == "cpu" and _interpreted()))
+    )
 
 
 def _is_gpu(A: Tensor) -> bool:
@@ -120,7 +122,7 @@ def _is_gpu(A: Tensor) -> bool:
 
 def _off_the_cpu(A: Tensor) -> bool:
     """Whether A is where kernels are used without being asked for: on the CPU they are interpreted, and slow."""
-    return not A.is_cpu
+    return A.device.type != "cpu"
 
 
 @as_trace_constant
@@ -207,7 +209,12 @@ def suits_map(x: Tensor, groups: int) -> bool:
     In groups of at most 32 channels: above, arithmetic takes longer than memory, and batched products do it best.
     """
     d = x.shape[1] // max(groups, 1)
-    known = x.dtype in _REAL and 1 <= d <= _WIDEST and x.numel() > 0 and (_is_gpu(x) or (x.is_cpu and _interpreted()))
+    known = (
+        x.dtype in _REAL
+        and 1 <= d <= _WIDEST
+        and x.numel() > 0
+        and (_is_gpu(x) or (x.device.type == "cpu" and _interpreted()))
+    )
     return known and _off_the_cpu(x) and can_read(x) and why_not() is None
 
 
