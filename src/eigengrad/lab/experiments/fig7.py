@@ -169,7 +169,7 @@ class _Matrices(nn.Module):
 
 
 class _OneByOne(_Matrices):
-    """The same, one group after the other."""
+    """The whitening matrices of covariances, computed one group after the other, as the paper does."""
 
     def forward(self, covariances: Tensor) -> Tensor:
         return torch.cat([super(_OneByOne, self).forward(group) for group in covariances.split(1)])

@@ -83,7 +83,7 @@ def detectable(pairs: int, deviation: float, *, alpha: float = 0.05, power: floa
 
 @cache
 def _detectable_effect(pairs: int, alpha: float, power: float) -> float:
-    """The same in standard deviations of the differences."""
+    """The smallest difference that the t-test finds, in standard deviations of the differences."""
     from scipy.optimize import brentq  # type: ignore[import-untyped]
 
     def short(effect: float) -> float:

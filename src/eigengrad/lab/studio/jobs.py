@@ -64,7 +64,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Of work, so far."""
+        """Seconds that the job has been worked on so far."""
         return 0.0 if self.began is None else (self.ended or time.monotonic()) - self.began
 
 

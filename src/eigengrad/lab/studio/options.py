@@ -58,7 +58,7 @@ class Option:
 
     @property
     def kind(self) -> Literal["switch", "range", "choice", "text"]:
-        """Of the control."""
+        """Which control the page shows for the option."""
         if isinstance(self.default, bool):
             return "switch"
         if isinstance(self.default, str):
