@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._execution import is_constant
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
 from ..matmul import precise_matmul
@@ -21,7 +22,8 @@ def skew_solution(H: Tensor, C: Tensor, Qh: Tensor, pairs: Tensor) -> Tensor:
     H = Q diag(σ) Qᴴ, and ``pairs`` is 1/(σ_i + σ_j). Where that is zero, H determines nothing, and X has no such
     component.
     """
-    X: Tensor = _skew_solution_op(H, C, Qh, pairs)
+    constant = is_constant(H) and is_constant(C)  # as in a plain backward pass
+    X: Tensor = (_SkewSolution.forward if constant else _skew_solution_op)(H, C, Qh, pairs)
     return X
 
 

@@ -198,5 +198,5 @@ def significant(difference: Tensor, sizes: Tensor) -> Tensor:
     """
     nothing = difference.abs() <= sizes * torch.finfo(difference.dtype).eps  # false for NaN, which stays
     if not torch.is_grad_enabled() and not forward_mode():
-        return torch.where(nothing, 0.0, difference)
+        return difference.masked_fill(nothing, 0.0)
     return difference - detached(torch.where(nothing, difference, 0.0))

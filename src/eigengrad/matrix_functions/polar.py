@@ -11,6 +11,7 @@ from .._inputs import check_matrix
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable, no_gradient
 from ..gradients.equations import inverse, skew_solution
+from ..gradients.spectrum import reciprocal_where
 from ..matmul import precise_matmul
 from ..precision import full_precision, widen
 from ..svd import decompose
@@ -110,11 +111,9 @@ def _reciprocals(sigma: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
     Each σ is compared by itself first: the sum of two that are just below round-off is above it. Only the last may be
     negative, so that all sums but the last on the diagonal, which nobody uses then, are non-negative.
     """
-    zero = torch.zeros_like(sigma)
-    sigma = torch.where(sigma.abs() > floor, sigma, zero)
+    sigma = sigma.masked_fill(sigma.abs() <= floor, 0.0)
     sums = sigma.unsqueeze(-2) + sigma.unsqueeze(-1)
-    pairs = torch.where(sums > floor.unsqueeze(-1), 1.0 / sums, torch.zeros_like(sums))
-    return pairs, torch.where(sigma > 0, 1.0 / sigma, zero)
+    return reciprocal_where(sums > floor.unsqueeze(-1), sums), reciprocal_where(sigma > 0, sigma)
 
 
 class _Polar(Batched):
