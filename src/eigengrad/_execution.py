@@ -27,6 +27,7 @@ __all__ = [
     "execution_mode",
     "forward_mode",
     "functorch_active",
+    "have_values",
     "is_constant",
     "is_fast_path",
     "not_traced",
@@ -82,8 +83,11 @@ def is_fast_path(A: object) -> bool:
 
 def can_read(*tensors: Tensor | None) -> bool:
     """Whether Python can look at the values: eager execution, and no fake or wrapper tensor. None is no obstacle."""
-    if execution_mode() is not ExecutionMode.EAGER:
-        return False
+    return execution_mode() is ExecutionMode.EAGER and have_values(*tensors)
+
+
+def have_values(*tensors: Tensor | None) -> bool:
+    """:func:`can_read` for a caller who knows that execution is eager."""
     try:
         for A in tensors:
             if A is not None and (type(A) not in _PLAIN or not (A.untyped_storage().data_ptr() or _has_values(A))):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from . import solvers
+from . import kernels, solvers
 from ._execution import functorch_active
 from ._inputs import check_matrix, detached
 from ._return_types import SvdResult, svd_result
@@ -276,31 +276,59 @@ def _pullback(
 ) -> Tensor:
     k = S.shape[-1]
     U1, V1 = U.narrow(-1, 0, k), Vh.narrow(-2, 0, k).mH
-    core = torch.zeros_like(U1[..., :k, :]) if gS is None else torch.diag_embed(gS).to(U.dtype)
     if k == 0 or (gU is None and gVh is None):
-        return U1 @ core @ V1.mH
+        return U1 @ _diagonal(gS, U1) @ V1.mH
     gU = torch.zeros_like(U) if gU is None else gU
     gV = torch.zeros_like(Vh.mH) if gVh is None else gVh.mH
     gU1, gV1 = gU.narrow(-1, 0, k), gV.narrow(-1, 0, k)
     XU, XV = U1.mH @ gU1, V1.mH @ gV1
+    X = XU + XV
+    refusal = None
     if U.dtype.is_complex:
-        refusal = check_phase_invariance("svd", XU + XV, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
-        core = core if refusal is None else core + refusal
+        refusal = check_phase_invariance("svd", X, torch.cat([S, torch.zeros_like(S[..., :1])], -1))
     sizes = gU1.abs().amax(-2) + gV1.abs().amax(-2)
-    common, opposite = skew_part(torch.stack([XU + XV, XU - XV]), sizes).unbind(0)
-    factor, S, R = _lifted(S, rule)
-    if factor is not None:
-        core = core / factor.unsqueeze(-1)
+    common, opposite = skew_part(torch.stack([X, XU - XV]), sizes).unbind(0)
+    core = _core_by_kernel(rule, S, X, common, gS)
+    factor = None
+    if core is None:
+        factor, S, R = _lifted(S, rule)
+        core = _diagonal(gS, U1) if factor is None else _diagonal(gS, U1) / factor.unsqueeze(-1)
+        if k > 1:
+            slopes = None if gS is None else gS.flip(-1)
+            account(rule, S.flip(-1), X.flip(-2, -1), slopes, common.flip(-2, -1), R)
+        core = core + common * _antisymmetric(R)
     sums, singles = _reciprocals(S, S[..., :1], U.shape[-2], Vh.shape[-1])
-    if k > 1:
-        slopes = None if gS is None else gS.flip(-1)
-        account(rule, S.flip(-1), (XU + XV).flip(-2, -1), slopes, common.flip(-2, -1), R)
-    gA = U1 @ (core + common * _antisymmetric(R) + opposite * sums) @ V1.mH
+    core = core + opposite * sums
+    gA = U1 @ (core if refusal is None else core + refusal) @ V1.mH
     if U.shape[-2] > k:
         gA = gA + (_outside(U, gU, XU, sizes) * singles.unsqueeze(-2)) @ V1.mH
     if Vh.shape[-1] > k:
         gA = gA + U1 @ (_outside(Vh.mH, gV, XV, sizes) * singles.unsqueeze(-2)).mH
     return gA if factor is None else lower(gA, factor)
+
+
+def _diagonal(gS: Tensor | None, U1: Tensor) -> Tensor:
+    """diag(gσ), (..., k, k), or zeros, in the type of U1 (..., m, k)."""
+    return torch.zeros_like(U1[..., : U1.shape[-1], :]) if gS is None else torch.diag_embed(gS).to(U1.dtype)
+
+
+def _core_by_kernel(rule: PairRule, S: Tensor, X: Tensor, common: Tensor, gS: Tensor | None) -> Tensor | None:
+    """diag(gσ) and ``common`` times the rule's reciprocals, (..., k, k), as one kernel has them, if there is one.
+
+    Args:
+        rule: fills 1/(σ_j − σ_i).
+        S: descending, (..., k).
+        X: Uᴴ gU + Vᴴ gV, (..., k, k); ``common`` is what is significant of its skew part.
+        gS: the gradient of S, if there is one.
+    """
+    if S.shape[-1] < 2 or not kernels.usable(common, S, gS):
+        return None
+    if gS is None:
+        core = rule.bracket_by_kernel(S.flip(-1), common.flip(-2, -1), None)
+    else:  # whether values and vectors enter the loss together is seen by the Hermitian part
+        both = torch.add(common, X + X.mT, alpha=0.5)
+        core = rule.bracket_by_kernel(S.flip(-1), both.flip(-2, -1), gS.flip(-1))
+    return None if core is None else core.flip(-2, -1)
 
 
 def _outside(Q: Tensor, gQ: Tensor, X: Tensor, sizes: Tensor) -> Tensor:

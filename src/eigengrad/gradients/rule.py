@@ -23,7 +23,7 @@ from .. import kernels
 from .._execution import forward_mode
 from .._inputs import detached, matmul
 from .._transforms import no_gradient
-from ..kernels import eigh_vjp, gpu
+from ..kernels import RuleVjp, eigh_vjp, gpu, rule_bracket
 from .lift import lift, lower
 from .observation import account, observe_pairs, observers
 from .removed import warn_incomplete, warn_removed
@@ -105,10 +105,10 @@ class PairRule(GradientRule):
             if gL is None:
                 return torch.zeros_like(V) if gV is None else no_gradient(V, gV)
             return matmul(V * gL.unsqueeze(-2), V.mH)
-        kernel = self.kernel() if self._kernel_fits and not observers else None
+        kernel = self._kernel_at_work()
         if kernel is not None:
             if kernels.usable(V, gL, gV):
-                gA = self._by_kernel(kernel, L, V, gL, gV, self.scale_free)
+                gA = self._accepted(eigh_vjp(*kernel, L, V, gL, gV), self.scale_free)
                 if gA is not None:
                     return gA
             elif gpu.usable(V, L, gL, gV):
@@ -129,17 +129,22 @@ class PairRule(GradientRule):
             return self._pullback(L, V, gL, gV)
         return lower(self._pullback(L * factor, V, None if gL is None else gL / factor, gV), factor)
 
-    def _by_kernel(
-        self,
-        kernel: tuple[str, tuple[float, float]],
-        L: Tensor,
-        V: Tensor,
-        gL: Tensor | None,
-        gV: Tensor,
-        refuse_tiny: bool,
-    ) -> Tensor | None:
-        """:meth:`pullback` by a kernel; None if there is none, or if it is to refuse tiny matrices and meets one."""
-        found = eigh_vjp(*kernel, L, V, gL, gV)
+    def bracket_by_kernel(self, L: Tensor, X: Tensor, gL: Tensor | None) -> Tensor | None:
+        """:meth:`bracket` in the memory of X; None if no kernel can fill it, or if the numbers are to be lifted first.
+
+        Not only where this rule is relative to the size of the numbers: the caller may have other reciprocals.
+        """
+        kernel = self._kernel_at_work()
+        if kernel is None or not kernels.usable(X, L, gL):
+            return None
+        return self._accepted(rule_bracket(*kernel, L, X, gL), True)
+
+    def _kernel_at_work(self) -> tuple[str, tuple[float, float]] | None:
+        """:meth:`kernel`, unless the class has replaced what it knows, or somebody wants to see R."""
+        return self.kernel() if self._kernel_fits and not observers else None
+
+    def _accepted(self, found: RuleVjp | None, refuse_tiny: bool) -> Tensor | None:
+        """What a kernel found, with its warnings; None if it is to refuse tiny matrices, and met one."""
         if found is None or (found.tiny and refuse_tiny):
             return None
         if found.removed:
@@ -150,9 +155,9 @@ class PairRule(GradientRule):
 
     def _pullback(self, L: Tensor, V: Tensor, gL: Tensor | None, gV: Tensor) -> Tensor:
         """:meth:`pullback` for two or more eigenvalues whose reciprocals the type can hold."""
-        kernel = self.kernel() if self._kernel_fits and not observers else None
+        kernel = self._kernel_at_work()
         if kernel is not None and kernels.usable(V, gL, gV):
-            gA = self._by_kernel(kernel, L, V, gL, gV, False)
+            gA = self._accepted(eigh_vjp(*kernel, L, V, gL, gV), False)
             if gA is not None:
                 return gA
         Vh = V.mH

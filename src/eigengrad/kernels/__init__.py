@@ -33,7 +33,7 @@ from .eigensolvers import Plan, column_major, decompose, plan, plan_exists
 from .feature_maps.passes import KernelPasses, kernel_passes
 from .feature_maps.transfers import Transfers
 from .runtime.openmp import runtime as openmp_runtime
-from .vjp import RuleVjp, eigh_vjp, function_vjp
+from .vjp import RuleVjp, eigh_vjp, function_vjp, rule_bracket
 from .warmup import warmup
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "openmp_runtime",
     "plan",
     "plan_exists",
+    "rule_bracket",
     "usable",
     "vector_bytes",
     "warmup",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .._execution import can_read, forward_mode, is_fast_path
+from .._execution import can_read, forward_mode, have_values, is_fast_path
 
 if TYPE_CHECKING:
     from .runtime.launch import Launcher
@@ -119,7 +119,7 @@ def usable(X: Tensor, *others: Tensor | None) -> bool:
     if _reason is not None or torch.is_grad_enabled() or X.dtype not in REAL:
         return False
     if is_fast_path(X):
-        return not others or can_read(*others)
+        return have_values(*others)
     return X.device.type == "cpu" and not forward_mode() and can_read(X, *others)
 
 

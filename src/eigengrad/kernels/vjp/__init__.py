@@ -21,13 +21,13 @@ from .codes import FUNCTIONS, INCOMPLETE, REMOVED, RULES, TINY
 if TYPE_CHECKING:
     from ..runtime.launch import Launcher
 
-__all__ = ["RuleVjp", "eigh_vjp", "function_vjp"]
+__all__ = ["RuleVjp", "eigh_vjp", "function_vjp", "rule_bracket"]
 
 
 class RuleVjp(NamedTuple):
-    """The gradient of A, and what a rule did to it."""
+    """A gradient, and what a rule did to it."""
 
-    gradient: Tensor
+    gradient: Tensor  #: of A, or the part of it that is between products with vectors
     removed: bool  #: the rule removed more than half of the gradient of some matrix
     incomplete: bool  #: some gradient is incomplete whatever the rule: see ``gradients.observation.is_incomplete``
     tiny: bool  #: some matrix is zero, or so small that it has to be lifted first: see ``gradients.lift``
@@ -53,6 +53,10 @@ def eigh_vjp(
     plan = _plan_or_none(shape, dtype, "rule")
     if plan is None:
         return None
+    if not plan.complete:
+        Vt = V.mT
+        between = rule_bracket(rule, parameters, L, matmul(Vt, gV), gL)
+        return between and between._replace(gradient=matmul(matmul(V, between.gradient), Vt))
     n, values = plan.n, plan.batch * plan.n
     L_ = readable(L, dtype, values)
     slopes = 0
@@ -60,17 +64,28 @@ def eigh_vjp(
         gL = readable(gL, dtype, values)
         slopes = address(gL)
     options = RULES[rule], *parameters
-    if not plan.complete:
-        Vt = V.mT
-        X = readable(matmul(Vt, gV), dtype, values * n)
-        status = plan.run((address(X), address(L_), slopes), options)
-        return RuleVjp.of(matmul(matmul(V, X), Vt), status)
     by_rows = gV.is_contiguous()
     G = readable(gV if by_rows else gV.mT, dtype, values * n)
     W = readable_strided(V, dtype, shape, plan.columns)
     gA = plan.new_result()
     status = plan.run((address(W), address(G), int(by_rows), address(L_), slopes, address(gA)), options)
     return RuleVjp.of(gA, status)
+
+
+def rule_bracket(rule: str, parameters: tuple[float, float], L: Tensor, X: Tensor, gL: Tensor | None) -> RuleVjp | None:
+    """½ (X − Xᵀ) ∘ R + diag(gλ) with the rule's R; None if no kernel can be compiled.
+
+    Arguments as :func:`eigh_vjp` has them. X (..., n, n) may be overwritten.
+    """
+    shape, dtype = X.shape, X.dtype
+    plan = _plan_or_none(shape, dtype, "bracket")
+    if plan is None:
+        return None
+    values = plan.batch * plan.n
+    L_, X = readable(L, dtype, values), readable(X, dtype, values * plan.n)
+    slopes = 0 if gL is None else address(readable(gL, dtype, values))
+    status = plan.run((address(X), address(L_), slopes), (RULES[rule], *parameters))
+    return RuleVjp.of(X, status)
 
 
 def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor) -> Tensor | None:
@@ -115,7 +130,10 @@ def _plan_or_none(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | N
 
 @functools.lru_cache(maxsize=1024)
 def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
-    """Which kernel pulls gradients through a "rule" or a "function", by measurement; None if a function has none."""
+    """Which kernel pulls gradients through a "rule" or a "function", by measurement; None if a function has none.
+
+    "bracket" is what is between the products of a rule.
+    """
     n, batch = shape[-1], shape[:-2].numel()
     complete = n <= costs.LARGEST_SINGLE_VJP or (n <= costs.LARGEST and batch > 1)
     function, unit = what == "function", vector_bytes() // dtype.itemsize
@@ -123,11 +141,11 @@ def _plan(shape: torch.Size, dtype: torch.dtype, what: str) -> _Plan | None:
         return None
     batched = costs.vjp_batched(n, batch, unit, function)
     single = costs.vjp_single(n, batch, unit, dtype == torch.float32)
-    if n <= costs.LARGEST_BATCHED_VJP and batched <= single:
-        module, name, microseconds = "batched", f"{what}_vjp_batched", batched
-    elif complete:
-        module, name, unit, microseconds = "single", f"{what}_vjp_single", 1, single
-    else:
+    if what == "bracket" or not complete:
         module, name, unit, microseconds = "single", "fill_bracket", 1, costs.bracket(n, batch)
+    elif n <= costs.LARGEST_BATCHED_VJP and batched <= single:
+        module, name, microseconds = "batched", f"{what}_vjp_batched", batched
+    else:
+        module, name, unit, microseconds = "single", f"{what}_vjp_single", 1, single
     run = load(f"vjp.{module}", name, dtype)
     return _Plan(n, batch, complete, maker(shape, dtype), column_major(shape), run, unit, microseconds)
