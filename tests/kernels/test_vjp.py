@@ -7,28 +7,25 @@ import eigengrad as eg
 from eigengrad import kernels
 
 REAL = [torch.float32, torch.float64]
+RULES = [
+    eg.Saturate(),
+    eg.Saturate(rtol=0.1),
+    eg.Taylor(),
+    eg.Taylor(degree=0),
+    eg.Taylor(degree=19, eps=0.01),
+    eg.Taylor(degree=1000),
+    eg.Clip(),
+    eg.Clip(threshold=3.0),
+    eg.Lorentzian(),
+    eg.Lorentzian(broadening=1e-2),
+    eg.Mask(),
+    eg.Mask(rtol=0.1),
+]
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", REAL, ids=str)
-@pytest.mark.parametrize(
-    "rule",
-    [
-        eg.Saturate(),
-        eg.Saturate(rtol=0.1),
-        eg.Taylor(),
-        eg.Taylor(degree=0),
-        eg.Taylor(degree=19, eps=0.01),
-        eg.Taylor(degree=1000),
-        eg.Clip(),
-        eg.Clip(threshold=3.0),
-        eg.Lorentzian(),
-        eg.Lorentzian(broadening=1e-2),
-        eg.Mask(),
-        eg.Mask(rtol=0.1),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize(
     "shape",
     [
@@ -66,6 +63,37 @@ def test_kernels_give_the_gradient_of_the_torch_operations(shape, rule, dtype):
             tolerance = (50 + getattr(rule, "degree", 0)) * torch.finfo(dtype).eps
             for found in (fast, by_columns):
                 assert torch.linalg.vector_norm(found - plain) <= tolerance * torch.linalg.vector_norm(plain)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("scale", [1.0, 1e-30])
+@pytest.mark.parametrize("used", ["USV", "UV", "U"])
+@pytest.mark.parametrize(
+    "shape", [(3, 2, 2), (200, 4, 4), (2, 3, 6, 6), (5, 9, 4), (5, 4, 9), (33, 17, 17), (70, 70)], ids=str
+)
+def test_kernels_give_the_gradient_of_svd(shape, used, scale, rule, dtype):
+    generator = torch.Generator().manual_seed(0)
+    U, S, Vh = torch.linalg.svd(torch.randn(shape, generator=generator, dtype=dtype), full_matrices=False)
+    S[..., 1] = S[..., 0]  # a tie at the upper end
+    S[..., 3:] = 0  # and at zero, among many
+    A = (scale * (U * S.unsqueeze(-2)) @ Vh).requires_grad_()
+
+    def gradient():
+        parts = dict(zip("USV", eg.svd(A, full_matrices=False, gradient=rule), strict=True))
+        loss = sum((x * incoming[name]).sum() for name, x in parts.items() if name in used)
+        return torch.autograd.grad(loss, A)[0]
+
+    incoming = {
+        name: torch.randn(x.shape, generator=generator, dtype=dtype) for name, x in zip("USV", (U, S, Vh), strict=True)
+    }
+    fast = gradient()
+    with kernels.disable():
+        plain = gradient()
+    size = plain.abs().amax()
+    tolerance = (100 + 2 * getattr(rule, "degree", 0)) * torch.finfo(dtype).eps
+    assert torch.linalg.vector_norm((fast - plain) / size) <= tolerance * torch.linalg.vector_norm(plain / size)
 
 
 @pytest.mark.parametrize("dtype", REAL, ids=str)
