@@ -28,11 +28,11 @@ from .trained import located
 from .trajectories import CONSTANT_RATE, follow, made_in_parallel
 from .verdicts import Comparison, judge
 
-__all__ = ["FidelityExperiment"]
+__all__ = ["FACTOR", "FidelityExperiment"]
 
 TAYLOR = taylor_name(PAPER_DEGREE)
 #: Errors that differ by a factor of less than this do not matter.
-_FACTOR = 1.25
+FACTOR = 1.25
 
 
 @dataclass(frozen=True)
@@ -319,10 +319,10 @@ def _findings(trajectories: Sequence[_Trajectory]) -> list[Finding]:
     }
     first, *judged = judge(
         {**own, **claims},
-        margin=math.log10(_FACTOR),
+        margin=math.log10(FACTOR),
         unit="times its error",
         text=lambda value: f"{10**value:.2g}",
-        margin_text=f"a factor of {_FACTOR:g}",
+        margin_text=f"a factor of {FACTOR:g}",
         noun="trainings",
     )
     return [_with_cost(first, summaries), *judged, *_plain_svd(trajectories)]
