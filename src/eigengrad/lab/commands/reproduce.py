@@ -144,7 +144,7 @@ def _check_data(chosen: list[Experiment], scale: str, settings: Context) -> None
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
     """Run experiments one after the other. One that fails does not stop the others; it is named at the end."""
     from ..data import DataError
-    from ..experiments import ORDER
+    from ..experiments import DECIDING, ORDER
     from ..report import build_page
     from ..sweeps import SweepError
 
@@ -165,7 +165,7 @@ def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
         for finding in outcome.findings:
             say(f"  {finding.label}. {finding.claim}. {finding.evidence}")
         say(f"  written to {folder}")
-        page = build_page(settings.results, ORDER)
+        page = build_page(settings.results, ORDER, DECIDING)
     if len(problems) < len(chosen):
         say(f"\nThe page: {listed(page)}")
     for name, problem in problems.items():

@@ -41,6 +41,7 @@ from .trained import TrainedExperiment
 from .whiteness import Whiteness
 
 __all__ = [
+    "DECIDING",
     "EXPERIMENTS",
     "ORDER",
     "SCALES",
@@ -90,11 +91,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 #: The experiments that decide claims stand first in reports; the paper's tables and figures follow in its order.
-_DECIDING = (
+DECIDING = (
     *("fidelity", "pooling_fidelity", "errors", "errors_cifar", "settings", "convergence", "survival", "free_runs"),
     *("running_statistics", "large_covariances", "whiteness"),
 )
-ORDER = (*_DECIDING, *(name for name in EXPERIMENTS if name not in _DECIDING))
+ORDER = (*DECIDING, *(name for name in EXPERIMENTS if name not in DECIDING))
 
 
 def find(name: str) -> Experiment:

@@ -303,7 +303,7 @@ def _findings(found: Sequence[Sequence[_Entry]]) -> list[Finding]:
     dropped = Finding(
         f"SVD-PI discards eigenvectors of covariances of {d} channels",
         CONFIRMED if max(kept) < d else REFUTED,
-        f"It keeps {min(kept):.0f} to {max(kept):.0f} of {d}; {at_eps:.0f} eigenvalues are at ε, for want of positions. "
+        f"It keeps {min(kept):.0f} to {max(kept):.0f} of {d}; {at_eps:.0f} are at ε, for want of positions. "
         f"The square root that it pools is off by {100 * min(lost):.2g} to {100 * max(lost):.2g} %.",
         effect=f"keeps {statistics.fmean(kept):.0f} of {d}",
         runs=f"{len(found)} trainings",
