@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .._execution import can_read
 from ..arguments import require_integer, require_non_negative, require_positive
-from .observation import exact_bracket, norm, observe_kept, observe_pass, observers
+from .observation import observe_kept, observe_pass, observers
 from .removed import is_attributed, warn_removed
-from .rule import GradientRule, skew_part
+from .rule import GradientRule, exact_and_missing
 from .spectrum import round_off
 from .taylor import Taylor
 
@@ -127,11 +127,7 @@ class PowerIteration(GradientRule):
         watched = not observers and is_attributed() and L.device.type == "cpu" and can_read(L, V, gV, G)
         if not (observers or watched) or torch.compiler.is_compiling():
             return
-        with torch.no_grad():
-            X = V.mH @ gV
-            exact, unit = exact_bracket(L, skew_part(X, X.abs().amax(-2)))
-            removed = exact - unit * (V.mH @ G @ V)
-            exact, removed = norm(exact), norm(removed)
+        exact, removed = exact_and_missing(L, V, gV, G)
         observe_pass(exact, removed)
         if watched and (removed > 0.5 * exact).any():
             warn_removed(self)

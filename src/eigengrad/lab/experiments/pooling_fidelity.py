@@ -224,7 +224,7 @@ def _measure(step: int, eps: float, x: Tensor, gy: Tensor) -> _Entry:
 
 
 def _differentiated(x: Tensor, gy: Tensor, method: PoolingMethod) -> tuple[Tensor, Tensor]:
-    leaf = x.requires_grad_()
+    leaf = x.detach().requires_grad_()
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore", GradientWarning)  # what it warns of is measured here
         y = second_order_pool(leaf, method=method)
