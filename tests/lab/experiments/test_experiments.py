@@ -427,6 +427,9 @@ def test_recorded_runs_are_judged_again_without_training(tmp_path):
     outcome = experiment.run("smoke", context)
     assert outcome.conditions["trials"] == "7"
     assert {f.verdict for f in outcome.findings if "smaller error" in f.claim} == {"equivalent"}  # they are the same
+    write_records(folder, [*rows, {**rows[0], "method": "SVD-PI, all pairs"}])
+    with pytest.raises(ValueError, match="has runs of SVD-PI, all pairs; expected runs of ε = 1e-4"):
+        experiment.run("smoke", context)
     with pytest.raises(ValueError, match="not recorded with their curves"):
         find("errors").run("smoke", context)
     write_records(folder, [{"method": "x", "d": 1}])

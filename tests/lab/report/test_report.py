@@ -227,6 +227,14 @@ def test_the_page_begins_with_every_claim(tmp_path):
     assert text.index("Undecided") < text.index("needs 12 more pairs") < text.index("Every experiment")
 
 
+def test_the_page_begins_with_what_matters_to_users(tmp_path):
+    for name in ("table4", "fidelity"):
+        outcome(tmp_path / name / "small", name).write(tmp_path / name / "small")
+    page = build_page(tmp_path).read_text()
+    claim = outcome(tmp_path / "x", "fidelity").findings[0].claim
+    assert page.index("<p class='finding'>") < page.index(claim) < page.index("<h2 class='board'>")
+
+
 def test_what_fewer_runs_say_of_a_claim_is_folded_unless_it_contradicts(tmp_path):
     def judged(name, *verdicts):
         findings = tuple(Finding(claim, verdict, "e") for claim, verdict in verdicts)

@@ -219,8 +219,8 @@ def _measure(step: int, eps: float, x: Tensor, gy: Tensor) -> _Entry:
     L, V = torch.linalg.eigh(M + eps * torch.eye(M.shape[-1]))
     kept = replace(METHODS["svd_pi"].gradient, eps=eps).kept(L, V)  # type: ignore[union-attr, type-var]
     at_eps = eps + M.shape[-1] * torch.finfo(L.dtype).eps * L[..., -1:] >= L
-    means = (float(t.sum(-1).double().mean()) for t in (kept, at_eps))
-    return _Entry(step, M.shape[-1], *means, measured)
+    kept_mean, at_eps_mean = (float(t.sum(-1).double().mean()) for t in (kept, at_eps))
+    return _Entry(step, M.shape[-1], kept_mean, at_eps_mean, measured)
 
 
 def _differentiated(x: Tensor, gy: Tensor, method: PoolingMethod) -> tuple[Tensor, Tensor]:
@@ -241,8 +241,8 @@ def _medians(entries: Sequence[_Entry], name: str) -> tuple[float, float, float]
     fine = [values for e in entries if None not in (values := e.methods[name])]
     if not fine:
         return None
-    error, cosine, of_S = (statistics.median(column) for column in zip(*fine, strict=True))  # type: ignore[type-var]
-    return error, cosine, of_S  # type: ignore[return-value]
+    error, cosine, of_S = (statistics.median(column) for column in zip(*fine, strict=True))
+    return error, cosine, of_S
 
 
 def _by_method(found: Sequence[Sequence[_Entry]], conditions: dict[str, str]) -> Table:

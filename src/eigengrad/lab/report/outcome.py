@@ -53,8 +53,8 @@ class Finding:
 
     @property
     def size(self) -> str:
-        """The effect; where there is none, as of arithmetic, the first clause of the evidence."""
-        return self.effect or self.evidence.split(". ")[0].split("; ")[0].rstrip(".")
+        """The effect; where there is none, as of arithmetic, the first sentence of the evidence."""
+        return self.effect or self.evidence.split(". ")[0].rstrip(".")
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from ..files import ABANDONED, make_folder, read_regular_file, remove_partial, write_atomically
 from .outcome import VERDICTS, Outcome
-from .scoreboard import FOLDED, GROUPS, board, load_outcomes
+from .scoreboard import FOLDED, GROUPS, board, leading, load_outcomes
 from .tables import cell_text, conditions_text
 
 __all__ = ["build_page", "render_page"]
@@ -45,7 +45,8 @@ def render_page(results: Path, order: Sequence[str] = (), deciding: Collection[s
     """The page of :func:`build_page` as HTML, without writing it."""
     outcomes, damaged = load_outcomes(results, order)
     # Everything that comes from a file is escaped by the template.
-    return _template().render(outcomes=outcomes, damaged=damaged, groups=board(outcomes, deciding))
+    groups, first = board(outcomes, deciding), leading(outcomes)
+    return _template().render(outcomes=outcomes, damaged=damaged, groups=groups, leading=first)
 
 
 @cache
@@ -112,6 +113,7 @@ h2.board { margin-top: 2.4rem; }
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem; }
 section { margin-top: 3.2rem; padding-top: 1.6rem; border-top: 1px solid var(--line); }
 .lead { max-width: 46rem; }
+.finding { max-width: 54rem; padding: .9rem 1.1rem; background: var(--shade); border-left: 4px solid #0b5136; }
 dl { display: grid; grid-template-columns: auto 1fr; gap: .25rem .9rem; margin: 0 0 1rem; padding: .8rem 1rem;
      background: var(--shade); border-radius: 6px; font-size: .95rem; }
 dt { color: var(--soft); } dd { margin: 0; }
@@ -163,6 +165,10 @@ undecided says how many more runs would decide it.</p>
 {% if not outcomes %}
 <p>Nothing has been run yet. Try <code>eigengrad reproduce fig3</code>.</p>
 {% else %}
+{% if leading %}
+{% set o, f = leading %}
+<p class='finding'><b>{{ f.claim }}</b> <span class='badge {{ f.verdict }}'>{{ f.label }}</span><br>{{ f.evidence }}</p>
+{% endif %}
 {% for name, rows in groups.items() if rows %}
 {% set heading, note = headings[name] %}
 {% if name == folded %}<details><summary>{% else %}<h2 class='board'>{% endif %}

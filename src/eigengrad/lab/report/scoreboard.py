@@ -16,7 +16,7 @@ from .tables import conditions_text
 
 __all__ = [
     *("BEGIN", "END", "FOLDED", "GROUPS"),
-    *("board", "figure_file", "load_outcomes", "scoreboard", "update_document"),
+    *("board", "figure_file", "leading", "load_outcomes", "scoreboard", "update_document"),
 ]
 
 BEGIN, END = "<!-- scoreboard: begin -->", "<!-- scoreboard: end -->"
@@ -89,6 +89,11 @@ def load_outcomes(results: Path, order: Sequence[str] = ()) -> tuple[list[tuple[
     return outcomes, damaged
 
 
+def leading(outcomes: Sequence[tuple[Path, Outcome]]) -> Row | None:
+    """The finding that matters most to users: the first of ``fidelity``, if that has been run."""
+    return next(((o, f) for _, o in outcomes for f in o.findings if o.experiment == "fidelity"), None)
+
+
 def scoreboard(
     outcomes: Sequence[tuple[Path, Outcome]], images: str = "images/experiments", deciding: Collection[str] = ()
 ) -> str:
@@ -101,10 +106,8 @@ def scoreboard(
     """
     if not any(outcome.findings for _, outcome in outcomes):
         return "Nothing has been run yet.\n"
-    first = next(((o, f) for _, o in outcomes for f in o.findings if o.experiment == "fidelity"), None)
-    parts = []
-    if first is not None:
-        parts.append(_lead(*first))
+    first = leading(outcomes)
+    parts = [] if first is None else [_lead(*first)]
     groups = board(outcomes, deciding)
     shown = sum(len(groups[verdict]) for verdict in VERDICTS)
     total = ", ".join(f"{len(groups[verdict])} {verdict}" for verdict in VERDICTS)
@@ -175,14 +178,12 @@ def _lead(outcome: Outcome, finding: Finding) -> str:
 
 def _group(name: str, rows: Sequence[Row]) -> str:
     """A group as a table. A verdict that all rows share is its heading; what an undecided claim needs is a column."""
-    heads, texts = {
-        "equivalent": (["claim", "effect, 95 % interval", "margin", "runs"], lambda f: [f.size, f.detail]),
-        "undecided": (["claim", "effect, 95 % interval", "what would decide it", "runs"], lambda f: [f.size, f.detail]),
-        FOLDED: (["claim", "verdict", "effect, 95 % interval", "runs"], lambda f: [_verdict(f), f.size]),
-    }.get(name, (["claim", "effect, 95 % interval", "runs"], lambda f: [f.size]))
+    middle = {"equivalent": ["margin"], "undecided": ["what would decide it"]}.get(name, [])
+    heads = ["claim", *(["verdict"] if name == FOLDED else []), "effect, 95 % interval", *middle, "runs"]
     lines = [f"| {' | '.join([*heads, 'from'])} |", "|---" * (len(heads) + 1) + "|"]
     for o, f in rows:
-        cells = [f.claim, *(text or "–" for text in texts(f)), f.runs or _runs(o)]
+        verdict, details = [_verdict(f)] if name == FOLDED else [], [f.detail or "–"] if middle else []
+        cells = [f.claim, *verdict, f.size or "–", *details, f.runs or _runs(o)]
         lines.append("| " + " | ".join([*map(_plain, cells), _link(o)]) + " |")
     return "\n".join(lines) + "\n"
 
