@@ -148,7 +148,7 @@ class TrainedExperiment(SweptExperiment):
         """Every cell of the table, as ``runs.json`` has its runs.
 
         Raises:
-            ValueError: there are runs of methods that the experiment does not have, such as those of an earlier version.
+            ValueError: there are runs of methods that the experiment does not have, as those of an earlier version.
         """
         if not self.keeps_curves:
             raise ValueError(f"{self.name}: its runs are not recorded with their curves; train them instead")
