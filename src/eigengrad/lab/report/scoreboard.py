@@ -48,8 +48,8 @@ def board(outcomes: Sequence[tuple[Path, Outcome]], deciding: Collection[str] = 
 
     Args:
         outcomes: folders and what was found; of one claim that several experiments judge alike, the first counts.
-        deciding: experiments that were made to decide. What another leaves undecided is folded; so is a claim that
-            stands above with the same verdict, or with any if it is left undecided here.
+        deciding: experiments that were made to decide. What another leaves undecided at a reduced scale is folded; so
+            is a claim that stands above with the same verdict, or with any if it is left undecided here.
     """
     rows = [(o, f) for _, o in outcomes for f in o.findings if f.detail != PROTOCOL_CHECK]
     groups: dict[str, list[Row]] = {name: [] for name in GROUPS}
@@ -57,7 +57,7 @@ def board(outcomes: Sequence[tuple[Path, Outcome]], deciding: Collection[str] = 
     for outcome, finding in rows:
         before = seen.setdefault(finding.claim, set())
         undecided = finding.verdict == UNDECIDED
-        weak = undecided and bool(deciding) and outcome.experiment not in deciding
+        weak = undecided and deciding and outcome.experiment not in deciding and outcome.scale != "paper"
         repeated = finding.verdict in before or (undecided and bool(before))
         groups[FOLDED if weak or repeated else finding.verdict].append((outcome, finding))
         before.add(finding.verdict)
