@@ -106,7 +106,7 @@ def test_figures_of_speed_in_the_readme_are_those_of_the_benchmarks():
 def test_the_scoreboard_is_that_of_the_committed_results():
     """Every sentence of it comes from them: `eigengrad report --results … --document docs/experiments.md`."""
     pytest.importorskip("jinja2")
-    from eigengrad.lab.experiments import ORDER
+    from eigengrad.lab.experiments import DECIDING, ORDER
     from eigengrad.lab.report import load_outcomes, scoreboard
     from eigengrad.lab.report.scoreboard import BEGIN, END, figure_file
 
@@ -114,7 +114,7 @@ def test_the_scoreboard_is_that_of_the_committed_results():
     assert not damaged
     document = (ROOT / "docs" / "experiments.md").read_text()
     written = document[document.index(BEGIN) + len(BEGIN) : document.index(END)]
-    assert written.strip() == scoreboard(outcomes).strip()
+    assert written.strip() == scoreboard(outcomes, deciding=DECIDING).strip()
     for folder, outcome in outcomes:
         for figure in outcome.figures[:1] if outcome.findings else ():
             copy = figure_file(outcome, figure)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .._execution import can_read
 from ..arguments import require_integer, require_non_negative, require_positive
-from .observation import exact_bracket, norm, observe_kept, observe_pass, observers
+from .observation import observe_kept, observe_pass, observers
 from .removed import is_attributed, warn_removed
-from .rule import GradientRule, skew_part
+from .rule import GradientRule, exact_and_missing
 from .spectrum import round_off
 from .taylor import Taylor
 
@@ -127,11 +127,7 @@ class PowerIteration(GradientRule):
         watched = not observers and is_attributed() and L.device.type == "cpu" and can_read(L, V, gV, G)
         if not (observers or watched) or torch.compiler.is_compiling():
             return
-        with torch.no_grad():
-            X = V.mH @ gV
-            exact, unit = exact_bracket(L, skew_part(X, X.abs().amax(-2)))
-            removed = exact - unit * (V.mH @ G @ V)
-            exact, removed = norm(exact), norm(removed)
+        exact, removed = exact_and_missing(L, V, gV, G)
         observe_pass(exact, removed)
         if watched and (removed > 0.5 * exact).any():
             warn_removed(self)
@@ -145,12 +141,16 @@ class PowerIteration(GradientRule):
             dv, deflated = self._push_turn(turn, dM)
             columns.append(torch.where(turn.kept, dv, torch.zeros_like(dv)))
             dM = torch.where(turn.kept, deflated, dM)
-        dV = torch.cat(columns[::-1], -1) if columns else torch.zeros_like(V)
+        dropped = torch.zeros_like(V[..., len(turns) :])
+        dV = torch.cat([dropped, *columns[::-1]], -1)
         dL = torch.diagonal(V.mH @ dA @ V, dim1=-2, dim2=-1).real * _kept(L, turns)
         return dL, dV
 
     def _deflate(self, L: Tensor, V: Tensor) -> tuple[list[_Deflation], Tensor]:
-        """Algorithm 1's loop, for the whole batch at once, on A divided by its scale (which is returned)."""
+        """Algorithm 1's loop, for the whole batch at once, on A divided by its scale (which is returned).
+
+        There may be fewer turns than eigenvalues: those that are missing are dropped.
+        """
         turns: list[_Deflation] = []
         if L.shape[-1] == 0:
             return turns, L.new_ones(())
@@ -160,7 +160,11 @@ class PowerIteration(GradientRule):
         drop = self._drop(values, floor / scale)
         M = (V * (positive / scale).unsqueeze(-2)) @ V.mH
         alive = torch.ones_like(values[..., :1], dtype=torch.bool).unsqueeze(-1)
+        # Where nobody has to wait for it, the loop ends with the last matrix that goes on; the turns behind are masks.
+        readable = L.device.type == "cpu" and can_read(values, drop) and not torch.compiler.is_compiling()
         for i in range(L.shape[-1]):
+            if readable and not (alive & ~drop[..., i, None, None]).any():
+                break
             v, norm = V[..., -1 - i, None], torch.ones_like(scale.unsqueeze(-1))
             for _ in range(self.steps):
                 image = M @ v
@@ -222,6 +226,5 @@ class PowerIteration(GradientRule):
 
 
 def _kept(L: Tensor, turns: list[_Deflation]) -> Tensor:
-    if not turns:
-        return torch.zeros_like(L, dtype=torch.bool)
-    return torch.cat([turn.kept[..., 0] for turn in turns[::-1]], -1)
+    dropped = torch.zeros_like(L[..., len(turns) :], dtype=torch.bool)
+    return torch.cat([dropped, *(turn.kept[..., 0] for turn in turns[::-1])], -1)

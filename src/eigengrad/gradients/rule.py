@@ -25,7 +25,7 @@ from .._inputs import detached, matmul
 from .._transforms import no_gradient
 from ..kernels import RuleVjp, eigh_vjp, gpu, rule_bracket
 from .lift import lift, lower
-from .observation import account, observe_pairs, observers
+from .observation import account, exact_bracket, norm, observe_pairs, observers
 from .removed import warn_incomplete, warn_removed
 
 __all__ = ["GradientRule", "PairRule", "significant", "skew_part"]
@@ -180,6 +180,17 @@ class PairRule(GradientRule):
         observe_pairs(L, Y, R)
         upper = torch.triu(Y * R, 1)
         return dL, V @ (upper - upper.mH)
+
+
+@torch.no_grad()
+def exact_and_missing(L: Tensor, V: Tensor, gV: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    """The norms of the exact gradient of eigenvectors, and of what ``G`` (Hermitian) lacks of it, (...).
+
+    For rules that fill no R. In units of 1/spread, as :func:`~eigengrad.gradients.observation.exact_and_removed`.
+    """
+    X = V.mH @ gV
+    exact, unit = exact_bracket(L, skew_part(X, X.abs().amax(-2)))
+    return norm(exact), norm(exact - unit * (V.mH @ G @ V))
 
 
 def skew_part(X: Tensor, sizes: Tensor) -> Tensor:

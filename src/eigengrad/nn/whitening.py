@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._execution import ExecutionMode, execution_mode
 from .._inputs import add_to_diagonal, check_matrix
 from ..arguments import require_non_negative
 from ..eigh import eigh
 from ..errors import unknown_choice
 from ..gradients import RULES, Exact, GradientRule, PowerIteration, parse_rule, resolve
+from ..gradients.observation import observe_exact
 from ..matmul import precise_matmul
 from ..matrix_functions import matrix_inv_sqrt
 from ..matrix_functions.inv_sqrt import InvSqrt
@@ -139,4 +141,6 @@ def _cholesky(covariance: Tensor, eps: float) -> Tensor:
         factor, info = torch.linalg.cholesky_ex(M)
         factor = torch.where((info > 0)[..., None, None], torch.nan, factor)
     inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand_as(M), upper=False)
+    if inverse.requires_grad and execution_mode() is ExecutionMode.EAGER:
+        inverse.register_hook(observe_exact)  # it is differentiated as it is: monitors are to know
     return inverse

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from eigengrad.lab.experiments import (
+    DECIDING,
     EXPERIMENTS,
     ORDER,
     SCALES,
@@ -34,7 +35,8 @@ from eigengrad.lab.training import Config, Failure, Result
 from eigengrad.nn.second_order_pool import METHODS as POOLING_METHODS
 
 #: What the runs of the paper's claims are: not tables or figures of it, but pairs of runs, trainings, replays.
-DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "free_runs", "running_statistics")
+ON_DIGITS = ("errors", "settings", "convergence", "survival", "free_runs", "running_statistics")
+ON_PICTURES = ("fidelity", "pooling_fidelity", "errors_cifar", "large_covariances", "whiteness")
 TRAINED = {name: e for name, e in EXPERIMENTS.items() if isinstance(e, TrainedExperiment)}
 
 
@@ -131,7 +133,8 @@ def test_the_names_are_those_of_the_paper_and_of_what_decides_its_claims():
         *("table3", "table4", "table5", "table6", "table7", "table8", "table9", "table10"),
         *DECIDING,
     }
-    assert list(ORDER[: len(DECIDING)]) == list(DECIDING)
+    assert set(DECIDING) == {*ON_DIGITS, *ON_PICTURES}
+    assert ORDER[: len(DECIDING)] == DECIDING
     with pytest.raises(ValueError, match=r"'fig99'; expected one of .*'table4'"):
         find("fig99")
 
@@ -171,7 +174,7 @@ def test_every_trained_experiment_has_a_plan_at_every_scale(name, scale, tmp_pat
     assert f"{len(configs)} runs (0 done, {len(configs)} to go)" in plan.steps[0]
     assert set(plan.runs) == {config.key() for config in configs}
     assert all(config.stem_width % config.group_size == 0 for config in configs)
-    assert (scale == "smoke" or name in DECIDING) == (configs[0].data == "digits")
+    assert (scale == "smoke" or name in ON_DIGITS) == (configs[0].data == "digits")
     assert not list(tmp_path.iterdir())
 
 
@@ -424,6 +427,9 @@ def test_recorded_runs_are_judged_again_without_training(tmp_path):
     outcome = experiment.run("smoke", context)
     assert outcome.conditions["trials"] == "7"
     assert {f.verdict for f in outcome.findings if "smaller error" in f.claim} == {"equivalent"}  # they are the same
+    write_records(folder, [*rows, {**rows[0], "method": "SVD-PI, all pairs"}])
+    with pytest.raises(ValueError, match="has runs of SVD-PI, all pairs; expected runs of ε = 1e-4"):
+        experiment.run("smoke", context)
     with pytest.raises(ValueError, match="not recorded with their curves"):
         find("errors").run("smoke", context)
     write_records(folder, [{"method": "x", "d": 1}])

@@ -19,9 +19,35 @@ def test_every_gradient_trains_a_step(gradient):
     torch.manual_seed(0)
     layer = normalisation("dbn", group_size=4, gradient=gradient)(8)
     x = torch.randn(6, 8, 5, 5, requires_grad=True)
-    layer(x)[:, ::2].square().sum().backward()
+    y = layer(x)[:, ::2].square().sum()
+    with eg.GradientMonitor() as monitor:
+        y.backward()
     assert x.grad.isfinite().all()
     assert x.grad.abs().max() > 0
+    assert monitor.matrices == 2  # it sees every method
+
+
+def test_a_monitor_sees_that_cholesky_loses_nothing():
+    layer = normalisation("dbn", group_size=4, whitening="cholesky")(8)
+    y = layer(torch.randn(6, 8, 5, 5, requires_grad=True)).square().sum()
+    with eg.GradientMonitor() as monitor:
+        y.backward()
+    assert (monitor.matrices, monitor.lost) == (2, 0.0)
+
+
+def test_a_monitor_sees_what_the_sign_at_a_tie_does_to_the_released_gradient(generator):
+    """With a loss of V f(λ) Vᴴ, whose gradient has no part in the rotation of a tie."""
+    lost = []
+    for values in ([0.1, 0.3, 0.7, 2.0], [0.1, 0.7, 0.7, 2.0]):
+        A = torch.diag(torch.tensor(values, dtype=F64)).requires_grad_()
+        weights = random_hermitian(torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=F64), generator)
+        _, V = eg.eigh(A, gradient=ReleasedTaylor(200))
+        loss = ((V * torch.tensor(values, dtype=F64).sqrt()) @ V.mT * weights).sum()
+        with eg.GradientMonitor() as monitor:
+            loss.backward()
+        lost.append(monitor.lost)
+    assert lost[0] < 1e-6
+    assert lost[1] > 1
 
 
 @pytest.mark.parametrize(

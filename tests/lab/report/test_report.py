@@ -10,6 +10,7 @@ import pytest
 
 from eigengrad.lab.report import Finding, Outcome, Table, build_page, figures, load_outcomes, scoreboard
 from eigengrad.lab.report.outcome import Figure
+from eigengrad.lab.report.scoreboard import FOLDED, board
 
 CONDITIONS = {"scale": "small", "data": "CIFAR-10, 3,000 training images", "epochs": "5", "trials": "3"}
 TABLE = Table(
@@ -207,9 +208,12 @@ def test_the_scoreboard_has_the_verdict_effect_and_runs_of_every_claim(tmp_path)
     assert not damaged
     assert text.startswith("> **No &lt;b>approximation&lt;/b>** — confirmed. It loses 15 %.")
     assert "3 claims: 1 confirmed, 0 refuted, 1 equivalent, 1 undecided." in text
-    assert "| **✔ confirmed** | 15 % (12 to 18 %) | 9 runs | [`fidelity-small`](#fidelity-small) |" in text
-    assert "| A \\| B | **… undecided**: needs 3 more pairs |" in text
-    assert "| Same | **≈ equivalent** within 0.2 points |" in text
+    assert "| (ours) No &lt;b>approximation&lt;/b> | 15 % (12 to 18 %) | 9 runs | [`fidelity-small`](#" in text
+    assert "| A \\| B | p &lt; 0.001 | needs 3 more pairs |" in text
+    assert "| Same | e | within 0.2 points |" in text
+    places = [text.index(f"### {heading}") for heading in ("Confirmed", "Equivalent", "Undecided", "Details")]
+    assert places == sorted(places)
+    assert "### Refuted" not in text
     assert "Protocol checks, with one run a setting, which compare nothing: [`fidelity-small`]" in text
     assert "`eigengrad reproduce x`" in text
     assert scoreboard([]) == "Nothing has been run yet.\n"
@@ -220,5 +224,36 @@ def test_the_page_begins_with_every_claim(tmp_path):
     outcome(folder).write(folder)
     page = Page(build_page(tmp_path).read_text())
     text = " ".join(page.text)
-    assert "Every claim" in text
-    assert text.index("needs 12 more pairs") < text.index("Title of table4", text.index("Every claim"))
+    assert text.index("Undecided") < text.index("needs 12 more pairs") < text.index("Every experiment")
+
+
+def test_the_page_begins_with_what_matters_to_users(tmp_path):
+    for name in ("table4", "fidelity"):
+        outcome(tmp_path / name / "small", name).write(tmp_path / name / "small")
+    page = build_page(tmp_path).read_text()
+    claim = outcome(tmp_path / "x", "fidelity").findings[0].claim
+    assert page.index("<p class='finding'>") < page.index(claim) < page.index("<h2 class='board'>")
+
+
+def test_what_fewer_runs_say_of_a_claim_is_folded_unless_it_contradicts(tmp_path):
+    def judged(name, *verdicts):
+        findings = tuple(Finding(claim, verdict, "e") for claim, verdict in verdicts)
+        return tmp_path / name / "small", replace(outcome(tmp_path / name / "small", name), findings=findings)
+
+    outcomes = [
+        judged("errors", ("A", "confirmed"), ("B", "confirmed"), ("C", "undecided"), ("D", "equivalent")),
+        judged(
+            "table4", ("A", "confirmed"), ("B", "refuted"), ("C", "confirmed"), ("D", "undecided"), ("E", "undecided")
+        ),
+    ]
+    found = {group: [(o.experiment, f.claim) for o, f in rows] for group, rows in board(outcomes, ("errors",)).items()}
+    assert found == {
+        "confirmed": [("errors", "A"), ("errors", "B"), ("table4", "C")],
+        "refuted": [("table4", "B")],
+        "equivalent": [("errors", "D")],
+        "undecided": [("errors", "C")],
+        FOLDED: [("table4", "A"), ("table4", "D"), ("table4", "E")],
+    }
+    text = scoreboard(outcomes, deciding=("errors",))
+    assert "6 claims: 3 confirmed, 1 refuted, 1 equivalent, 1 undecided." in text
+    assert "<summary>From fewer runs: 3 more rows." in text

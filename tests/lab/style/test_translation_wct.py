@@ -220,3 +220,25 @@ def test_misuse_is_named():
 def test_a_style_that_was_pooled_is_refused(name):
     with pytest.raises(ValueError, match=r"style must have at least 2 positions.*got \(2, 16, 1, 1\)"):
         step(name)(maps()[0], torch.randn(2, 16, 1, 1))
+
+
+# How white the content is that colours are put on ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("name", SPECTRAL)
+def test_whitened_content_is_white_but_for_what_algorithm_1_drops(name, batch):
+    content, _ = maps()
+    found = step(name, eps=1e-6, per_sample=not batch).whitened(content).detach()
+    assert found.shape == (1 if batch else 2, 2, 8, 8)
+    spectrum = torch.linalg.eigvalsh(found)
+    kept = spectrum[..., 1:] if name == "pi" else spectrum
+    torch.testing.assert_close(kept, torch.ones_like(kept), rtol=1e-2, atol=1e-2)
+    if name == "pi":
+        torch.testing.assert_close(spectrum[..., 0], torch.zeros(found.shape[:2]), rtol=0, atol=1e-3)
+
+
+def test_learned_whitening_leaves_content_as_the_encoder_made_it():
+    content, _ = maps()
+    expected = torch.stack([torch.stack([g.flatten(1).cov(correction=0) for g in x.split(8)]) for x in content])
+    torch.testing.assert_close(step("gd").whitened(content), expected, rtol=1e-4, atol=1e-4)

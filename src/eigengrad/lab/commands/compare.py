@@ -31,7 +31,7 @@ def compare(
     eigengrad compare --trials 5
     ```
     """
-    from ..experiments import ORDER, Context
+    from ..experiments import DECIDING, ORDER, Context
     from ..experiments.comparison import Comparison
     from ..report import build_page
 
@@ -56,5 +56,5 @@ def compare(
         show(table)
         for finding in outcome.findings:
             say(f"{finding.label}. {finding.claim}. {finding.evidence}")
-        page = build_page(results, [experiment.name, *ORDER])
+        page = build_page(results, [experiment.name, *ORDER], DECIDING)
         say(f"\nDone in {time.perf_counter() - start:.0f} s. The page: {listed(page)}")

@@ -41,7 +41,7 @@ DataRoot = Annotated[
 Trials = Annotated[int | None, typer.Option(min=1, help="Seeds for each setting. Default: what the scale says.")]
 Steps = Annotated[
     int | None,
-    typer.Option(min=1, help="Steps of each training, for fidelity and survival. Default: what the scale says."),
+    typer.Option(min=1, help="Steps of each training, for fidelity, pooling_fidelity and survival. Default: by scale."),
 ]
 GroupSizes = Annotated[
     list[int] | None,

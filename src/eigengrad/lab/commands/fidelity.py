@@ -54,7 +54,7 @@ def fidelity(
     eigengrad fidelity --data cifar10 --data-root DIR --subset 3000 --width 16 --group-size 64 --steps 24 --every 4
     ```
     """
-    from ..experiments import ORDER
+    from ..experiments import DECIDING, ORDER
     from ..experiments.trajectories import CONSTANT_RATE, follow
     from ..fidelity import Fidelity, Recording, record_whitening
     from ..report import build_page
@@ -87,4 +87,4 @@ def fidelity(
         outcome.write(folder)
         for table in outcome.tables:
             show(table)
-        say(f"written to {folder}\n\nThe page: {listed(build_page(results, ORDER))}")
+        say(f"written to {folder}\n\nThe page: {listed(build_page(results, ORDER, DECIDING))}")

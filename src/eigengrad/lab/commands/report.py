@@ -32,7 +32,7 @@ def report(
     eigengrad report --results benchmarks/results/experiments --document docs/experiments.md
     ```
     """
-    from ..experiments import ORDER
+    from ..experiments import DECIDING, ORDER
     from ..report import build_page, load_outcomes, update_document
 
     with explained():
@@ -43,9 +43,9 @@ def report(
             for finding in outcome.findings:
                 say(f"{outcome.experiment}/{outcome.scale}  {finding.label}. {finding.claim}")
         if document is not None:
-            written = update_document(document, outcomes)
+            written = update_document(document, outcomes, DECIDING)
             say(f"{document}: {len(written) - 1} figures beside it")
-        say(f"The page: {listed(build_page(results, ORDER))}")
+        say(f"The page: {listed(build_page(results, ORDER, DECIDING))}")
         for message in damaged:
             complain(message)
         if damaged:

@@ -35,7 +35,8 @@ def reproduce(
         list[str],
         typer.Argument(
             help="fig1a fig1b fig2 fig3 fig4 table3 fig5 table4 fig6 fig7 table5 table6 table7 fig9 fig10 table8 "
-            "table9 table10 fig11 fidelity errors settings convergence survival free_runs running_statistics, or all.",
+            "table9 table10 fig11 fidelity pooling_fidelity errors errors_cifar settings convergence survival "
+            "free_runs running_statistics large_covariances whiteness, or all.",
             metavar="NAME...",
         ),
     ],
@@ -60,9 +61,9 @@ def reproduce(
     Each writes its tables (Markdown and CSV), figures (PNG and SVG) and what they confirm to results/NAME/SCALE, and
     all of them together are one page, results/report/index.html. Training runs that are done are not repeated.
 
-    fidelity, errors, settings, convergence, survival, free_runs and running_statistics are no tables of the paper: they
-    decide its claims by many runs on the embedded digits (fidelity: on CIFAR-10), and go on with the same command and
-    more --trials.
+    errors, settings, convergence, survival, free_runs and running_statistics are no tables of the paper: they decide
+    its claims by many runs on the embedded digits, and go on with the same command and more --trials. So do fidelity
+    and errors_cifar on CIFAR-10, pooling_fidelity and large_covariances on Imagenette, and whiteness on Artworks.
 
     fig1a, fig2, fig3, fig4, fig7, table10 and fig11 need no data. The others take embedded data at scale smoke,
     --data-root above: fig9, fig10, table8 and table9 a folder with train/photo, train/ukiyoe, … and the same in test/.
@@ -144,7 +145,7 @@ def _check_data(chosen: list[Experiment], scale: str, settings: Context) -> None
 def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
     """Run experiments one after the other. One that fails does not stop the others; it is named at the end."""
     from ..data import DataError
-    from ..experiments import ORDER
+    from ..experiments import DECIDING, ORDER
     from ..report import build_page
     from ..sweeps import SweepError
 
@@ -165,7 +166,7 @@ def _run(chosen: list[Experiment], scale: str, settings: Context) -> None:
         for finding in outcome.findings:
             say(f"  {finding.label}. {finding.claim}. {finding.evidence}")
         say(f"  written to {folder}")
-        page = build_page(settings.results, ORDER)
+        page = build_page(settings.results, ORDER, DECIDING)
     if len(problems) < len(chosen):
         say(f"\nThe page: {listed(page)}")
     for name, problem in problems.items():

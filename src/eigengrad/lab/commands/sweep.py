@@ -31,8 +31,8 @@ def sweep(
     experiment: Annotated[
         str,
         typer.Argument(
-            help="fig1b, table3 to table9, fig5, fig6, fig9, fig10, errors, settings, convergence, free_runs or "
-            "running_statistics."
+            help="fig1b, table3 to table9, fig5, fig6, fig9, fig10, errors, errors_cifar, settings, convergence, "
+            "free_runs, running_statistics, large_covariances or whiteness."
         ),
     ],
     scale: Scale = "small",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...errors import unknown_choice
 from .convergence import Convergence
 from .errors import Errors
+from .errors_cifar import CifarErrors
 from .experiment import SCALES, Context, Experiment, Plan, SweptExperiment
 from .fidelity import FidelityExperiment
 from .fig1a import Fig1a
@@ -23,6 +24,8 @@ from .fig9 import Fig9
 from .fig10 import Fig10
 from .fig11 import Fig11
 from .free_runs import FreeRuns
+from .large_covariances import LargeCovariances
+from .pooling_fidelity import PoolingFidelity
 from .running_statistics import RunningStatistics
 from .settings import HyperparameterPairs
 from .survival import Survival
@@ -35,8 +38,10 @@ from .table8 import Table8
 from .table9 import Table9
 from .table10 import Table10
 from .trained import TrainedExperiment
+from .whiteness import Whiteness
 
 __all__ = [
+    "DECIDING",
     "EXPERIMENTS",
     "ORDER",
     "SCALES",
@@ -72,18 +77,25 @@ EXPERIMENTS: dict[str, Experiment] = {
         Table10(),
         Fig11(),
         FidelityExperiment(),
+        PoolingFidelity(),
         Errors(),
+        CifarErrors(),
         HyperparameterPairs(),
         Convergence(),
         Survival(),
         FreeRuns(),
         RunningStatistics(),
+        LargeCovariances(),
+        Whiteness(),
     )
 }
 
 #: The experiments that decide claims stand first in reports; the paper's tables and figures follow in its order.
-_DECIDING = ("fidelity", "errors", "settings", "convergence", "survival", "free_runs", "running_statistics")
-ORDER = (*_DECIDING, *(name for name in EXPERIMENTS if name not in _DECIDING))
+DECIDING = (
+    *("fidelity", "pooling_fidelity", "errors", "errors_cifar", "settings", "convergence", "survival", "free_runs"),
+    *("running_statistics", "large_covariances", "whiteness"),
+)
+ORDER = (*DECIDING, *(name for name in EXPERIMENTS if name not in DECIDING))
 
 
 def find(name: str) -> Experiment:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..report import Outcome, Table, figures
 from ..report.outcome import Figure
@@ -18,8 +16,6 @@ from .verdicts import Comparison, better, differences, judge_table
 
 __all__ = ["Convergence"]
 
-_COMPARED = ("taylor", "power_iteration", "clip", "exact")
-
 
 class Convergence(Errors):
     """The area under the training error over the epochs, pair by pair."""
@@ -27,10 +23,7 @@ class Convergence(Errors):
     name = "convergence"
     title = "Convergence: whose training error falls faster, by pairs of runs"
     paper = "shows curves of the training error on CIFAR-10 (Figure 6), without numbers."
-
-    def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """SVD-Taylor, SVD-PI, SVD-Clip and the exact gradient, from the runs of ``errors``."""
-        return {WHITENING[key].label: WHITENING[key].fields for key in _COMPARED}
+    compared = ("taylor", "power_iteration", "clip", "exact")  # of the runs of ``errors``
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
         """The mean training error over the epochs, compared pair by pair."""

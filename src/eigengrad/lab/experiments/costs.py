@@ -20,11 +20,15 @@ _USUAL = (1.3, 1.3, 1.3)
 
 #: The same by pooling, over average pooling: slim AlexNet, 64 channels in the covariance, Table 7.
 _POOLING = {"average": 1.0, "svd_pi": 6.7, "svd_taylor": 1.3, "isqrt_cov": 1.1, "exact": 1.2}
+#: SVD-PI with the 256 channels of AlexNet at its full width, over the exact gradient.
+_LARGE_SVD_PI, _FULL_WIDTH = 13.0, 64
 
 
 def relative_cost(config: Config) -> float:
     """How many times as long a run takes as one with batch norm and average pooling."""
     cost = _POOLING.get(config.pooling, 1.2)
+    if config.pooling == "svd_pi" and config.model.startswith("alexnet") and config.width >= _FULL_WIDTH:
+        cost = _LARGE_SVD_PI
     if config.norm == "dbn":
         at = _WHITENING.get(config.gradient.partition("(")[0].strip(), _USUAL)
         place = bisect.bisect_left(_AT, config.group_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..report import Finding, Outcome, Table, figures
 from ..report.outcome import Figure
@@ -41,22 +41,24 @@ class Errors(TrainedExperiment):
     paper = "compares them on CIFAR-10 with 350 epochs and 15 trials (Table 4), without a test."
     protocol = "paired"
     keeps_curves = False
+    compared: ClassVar[tuple[str, ...]] = COMPARED
+    pairs: ClassVar[tuple[tuple[str, str], ...]] = _PAIRS
 
     def methods(self, scale: str) -> Mapping[str, Mapping[str, Any]]:
-        """SVD-Taylor, SVD-PI, SVD-Clip, exact, IterNorm and batch norm."""
-        return {WHITENING[key].label: WHITENING[key].fields for key in COMPARED}
+        """What is compared, by label."""
+        return {WHITENING[key].label: WHITENING[key].fields for key in self.compared}
 
     def evaluate(self, scale: str, chosen: Preset, cells: Cells, folder: Path) -> Outcome:
         """Every comparison pooled over the dimensions, and at each of them."""
         conditions = {"scale": scale, **chosen.conditions()}
-        claims = {_claim(a, b): {"": against(cells, a, b)} for a, b in _PAIRS}
+        claims = {_claim(a, b): {"": against(cells, a, b)} for a, b in self.pairs}
         steps = claimed_steps("cifar10")
         stable = {f"{m}, d = {d}": t for (m, d), t in cells.items() if m in map(_label, ("taylor", "clip"))}
         findings: list[Finding] = [
             *better(claims),
             never_fails("SVD-Taylor and SVD-Clip never fail", stable, steps=steps),
         ]
-        judged = _by_dimension(cells, chosen)
+        judged = _by_dimension(cells, chosen, self.pairs)
         return Outcome(
             self.name,
             self.title,
@@ -107,9 +109,9 @@ def against(cells: Cells, first: str, second: str) -> list[tuple[Trials, Trials]
     return found
 
 
-def _by_dimension(cells: Cells, chosen: Preset) -> list[Judged]:
+def _by_dimension(cells: Cells, chosen: Preset, pairs: Sequence[tuple[str, str]]) -> list[Judged]:
     comparisons = []
-    for first, second in _PAIRS:
+    for first, second in pairs:
         for size in chosen.group_sizes:
             rival = cells.get((_label(second), size)) or cells[_label(second), None]
             name = f"{_label(first)} − {_label(second)}, d = {size}".replace(" (ours)", "")

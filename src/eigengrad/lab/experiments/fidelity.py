@@ -28,11 +28,11 @@ from .trained import located
 from .trajectories import CONSTANT_RATE, follow, made_in_parallel
 from .verdicts import Comparison, judge
 
-__all__ = ["FidelityExperiment"]
+__all__ = ["FACTOR", "FidelityExperiment"]
 
 TAYLOR = taylor_name(PAPER_DEGREE)
 #: Errors that differ by a factor of less than this do not matter.
-_FACTOR = 1.25
+FACTOR = 1.25
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,8 @@ class FidelityExperiment(Experiment):
         figure = Figure(
             _draw(folder, trajectories),
             "Relative error of the gradient of the covariance against the degree K of the Taylor expansion: median "
-            f"over the snapshots of a training, mean over trainings. {conditions_text(full)}.",
+            "over the snapshots of a training, mean over trainings; dotted: not finite in some snapshots, which are "
+            f"left out. {conditions_text(full)}.",
         )
         return Outcome(
             self.name,
@@ -319,10 +320,10 @@ def _findings(trajectories: Sequence[_Trajectory]) -> list[Finding]:
     }
     first, *judged = judge(
         {**own, **claims},
-        margin=math.log10(_FACTOR),
+        margin=math.log10(FACTOR),
         unit="times its error",
         text=lambda value: f"{10**value:.2g}",
-        margin_text=f"a factor of {_FACTOR:g}",
+        margin_text=f"a factor of {FACTOR:g}",
         noun="trainings",
     )
     return [_with_cost(first, summaries), *judged, *_plain_svd(trajectories)]
@@ -412,6 +413,7 @@ def _draw(folder: Path, trajectories: Sequence[_Trajectory]) -> str:
 
 
 def _average(summaries: Sequence[Summary]) -> Summary:
-    """The geometric mean of the errors over trainings; the rest is not drawn."""
+    """The geometric mean of the errors over trainings and the share of finite gradients; the rest is not drawn."""
     errors = [s.error for s in summaries if math.isfinite(s.error) and s.error > 0]
-    return replace(summaries[0], error=statistics.geometric_mean(errors) if errors else math.nan)
+    finite = statistics.fmean(s.finite for s in summaries)
+    return replace(summaries[0], error=statistics.geometric_mean(errors) if errors else math.nan, finite=finite)

@@ -24,6 +24,9 @@ __all__ = ["AREA_MARGIN", "Fig6"]
 #: Points of the training error, averaged over the epochs, that matter.
 AREA_MARGIN = 0.5
 
+#: Trials of a method whose steps differ by more than this factor were on a busy machine: their times say nothing.
+_BUSY = 1.5
+
 METHODS = ("pi", "power_iteration", "taylor", "exact")
 SIZES = (4, 8, 16)  # the paper's
 
@@ -64,11 +67,12 @@ class Fig6(TrainedExperiment):
             )
         columns = ("method", "d", "succeeded", "first epoch %", "middle %", "last epoch %", "seconds of training")
         table = Table("fig6", "Training error over the epochs", columns, tuple(rows), conditions)
+        quiet = _was_quiet(cells)
+        timed = "Time: steps times the seconds a step of the quietest trial. " if quiet else ""
         figure = Figure(
-            _draw(folder, cells),
-            "Training error after each epoch, over epochs and over time: mean of the trials that succeeded, band: one "
-            "standard deviation. Time: steps times the seconds a step of the quietest trial. "
-            f"{conditions_text(conditions)}.",
+            _draw(folder, cells, timed=quiet),
+            f"Training error after each epoch, over epochs{' and over time' if quiet else ''}: mean of the trials that "
+            f"succeeded, band: one standard deviation. {timed}{conditions_text(conditions)}.",
         )
         return Outcome(
             self.name,
@@ -82,9 +86,16 @@ class Fig6(TrainedExperiment):
             (
                 "Runs that failed have no curve.",
                 "The time of a step is that of the quietest trial of a method, because seconds depend on what else the "
-                "machine was doing. Figure 7 has the times of the passes.",
+                "machine was doing. Figure 7 has the times of the passes."
+                + ("" if quiet else " Here trials of one method differ too much for a figure over time."),
             ),
         )
+
+
+def _was_quiet(cells: Cells) -> bool:
+    """Whether the trials of every method took about as long as each other."""
+    paces = [[r.seconds_per_step for r in t.results if r.succeeded and r.seconds_per_step] for t in cells.values()]
+    return all(max(of) <= _BUSY * min(of) for of in paces if of)
 
 
 def _curve(trials: Trials) -> tuple[list[float], list[float]]:
@@ -115,12 +126,13 @@ def _faster(cells: Cells) -> list[Finding]:
     )
 
 
-def _draw(folder: Path, cells: Cells) -> str:
-    """Draw the training error over epochs (above) and over time (below), a column for each dimension."""
+def _draw(folder: Path, cells: Cells, *, timed: bool) -> str:
+    """Draw the training error over epochs and, below, over time, a column for each dimension."""
     colours = {method.label: method.colour for method in WHITENING.values()}
     sizes = sorted({size for _, size in cells if size is not None})
     with figures.style() as plt:
-        figure, axes = plt.subplots(2, len(sizes), figsize=(4 * len(sizes) + 0.6, 6.8), sharey=True, squeeze=False)
+        rows, size_of = (2, (4 * len(sizes) + 0.6, 6.8)) if timed else (1, (4 * len(sizes) + 0.6, 3.9))
+        figure, axes = plt.subplots(rows, len(sizes), figsize=size_of, sharey=True, squeeze=False)
         for column, size in enumerate(sizes):
             for method in dict.fromkeys(method for method, _ in cells):
                 errors, times = _curve(cells[method, size])
@@ -128,15 +140,16 @@ def _draw(folder: Path, cells: Cells) -> str:
                     continue
                 spread = _spread(cells[method, size])
                 low, high = ([e + sign * s for e, s in zip(errors, spread, strict=True)] for sign in (-1, 1))
-                for axis, places in ((axes[0][column], range(1, len(errors) + 1)), (axes[1][column], times)):
+                for axis, places in zip(axes[:, column], (range(1, len(errors) + 1), times), strict=False):
                     if len(places) == len(errors):
                         line = "o-" if len(errors) < 20 else "-"
                         axis.plot(places, errors, line, ms=4, color=colours[method], label=method)
                         axis.fill_between(places, low, high, color=colours[method], alpha=0.15, linewidth=0)
             axes[0][column].set(title=f"d = {size}", xlabel="epoch")
             axes[0][column].xaxis.get_major_locator().set_params(integer=True)
-            axes[1][column].set(xlabel="seconds of training")
-            axes[1][column].set_xlim(0, None)
+            if timed:
+                axes[1][column].set(xlabel="seconds of training")
+                axes[1][column].set_xlim(0, None)
         for row in axes:
             row[0].set_ylabel("training error, %")
         shown = [axis for axis in axes[0] if axis.lines]

@@ -115,6 +115,7 @@ _FULL_TEXT, _SLIM_TEXT = "ResNet-18", "slim ResNet-18 (stem 64, blocks from 16)"
 _BOTH_TEXT, _BOTH_SLIM_TEXT = "ResNet-18 and ResNet-50", "slim ResNet-18 and ResNet-50 (stem 64, blocks from 16)"
 _BOTH_TINY_TEXT = "tiny ResNet-18 and ResNet-50 (stem 16, blocks from 4)"
 _TOY_TEXT = "convolutional network (stem 64)"
+_ALEXNET_TEXT = "AlexNet with batch norm behind every layer (covariance of 256 channels)"
 
 #: protocol → scale → preset.
 PROTOCOLS: dict[str, dict[str, Preset]] = {
@@ -200,9 +201,46 @@ PROTOCOLS: dict[str, dict[str, Preset]] = {
             2.2e-3,
             "slim AlexNet with batch norm behind its first layer (covariance of 64 channels)",
         ),
-        "paper": Preset(
-            _IMAGENET, (), 1, 1_281_167, 6e-2, "AlexNet with batch norm behind every layer (covariance of 256 channels)"
+        "paper": Preset(_IMAGENET, (), 1, 1_281_167, 6e-2, _ALEXNET_TEXT),
+    },
+    # Whether SVD-PI converges at 256 channels. Few images: power iterations take a quarter of a second for each.
+    "large_covariances": {
+        "smoke": Preset(
+            _DIGITS.replace(norm="batchnorm", pooling="svd_taylor", width=16),
+            (),
+            2,
+            1297,
+            4e-4,
+            f"{_TOY_TEXT} (covariance of 16 channels)",
         ),
+        "small": Preset(
+            _IMAGENET.replace(
+                data="folder",
+                colour_jitter=0.0,
+                model="alexnet",
+                image_size=128,
+                width=64,
+                stem_width=64,
+                subset=480,
+                epochs=12,
+                batch_size=16,
+                lr=0.02,
+                lr_step=9,
+                lr_factor=0.1,
+            ),
+            (),
+            3,
+            2400,
+            2e-2,
+            "AlexNet with batch norm behind its first layer (covariance of 256 channels)",
+        ),
+        "paper": Preset(_IMAGENET, (), 3, 1_281_167, 6e-2, _ALEXNET_TEXT),
+    },
+    # The slim network of Table 4 with enough seeds for a verdict; the largest is the design.
+    "cifar10_pairs": {
+        "smoke": Preset(_DIGITS, (4, 16), 2, 1297, 4e-4, _TOY_TEXT),
+        "small": Preset(_SLIM, _FEW_SIZES, 6, 50_000, 5.7e-3, _SLIM_TEXT),
+        "paper": Preset(_SLIM, _FEW_SIZES, 23, 50_000, 5.7e-3, _SLIM_TEXT),
     },
 }
 

@@ -290,28 +290,19 @@ def _findings(found: Mapping[int, Sequence[Mapping[Replay, _Fate]]], chosen: _Si
             if _of(found[d], Replay(SVD, solver, "float32", eps))
         }
         findings.append(_fails(f"Training with plain SVD fails at d = {d}", parts, len(found[d]), length))
-    for method, at in (
-        (taylor_name(19), min(chosen.eps, key=lambda e: abs(e - 1e-4))),
-        (taylor_name(PAPER_DEGREE), eps),
-    ):
-        bad, checked = 0, 0
-        for d, replay, fates in _cells(found):
-            if replay.method == method and replay.eps == at and d in found:
-                bad += sum(f.broken for f in fates)
-                checked += sum(f.checked for f in fates)
-        h = hazard(bad, max(checked, 1))
-        _, low, high = h.failing_within(length)
-        verdict, detail = _decided(low, high, h, sum(map(len, found.values())))
-        findings.append(
-            Finding(
-                f"{method} fails in runs of the paper's length (ε = {at:g}) because its gradient is not finite",
-                verdict,
-                f"{bad} of {checked:,} gradients were not finite; (K + 1)/ε bounds them.",
-                detail=detail,
-                effect=f"{100 * low:.0f} to {100 * high:.0f} % within {length:,} steps",
-                runs=trainings,
-            )
+    bounded = (taylor_name(PAPER_DEGREE), taylor_name(19))
+    of_taylor = [fates for _, replay, fates in _cells(found) if replay.method in bounded]
+    bad, checked = (sum(getattr(f, name) for fates in of_taylor for f in fates) for name in ("broken", "checked"))
+    findings.append(
+        Finding(
+            "SVD-Taylor has a finite gradient on every matrix, with K = 9 and with K = 19",
+            REFUTED if bad else CONFIRMED,
+            f"{bad} of {checked:,} gradients were not finite, at every ε, with either solver and arithmetic. "
+            "(K + 1)/ε bounds them: where a training with K = 19 fails, it is for another reason.",
+            effect=f"{bad} of {checked:,} were not finite",
+            runs=trainings,
         )
+    )
     wrong, checked = 0, 0
     for _, replay, fates in _cells(found):
         if replay.method == "PI" and replay.eps == eps and replay.dtype == "float32":

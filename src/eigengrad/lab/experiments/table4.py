@@ -101,7 +101,7 @@ class Table4(TrainedExperiment):
                 "deviation over trials, and so is ours. Standard errors are in the second table.",
                 "Errors of a reduced scale are not comparable with the paper's: few images, few epochs, slim network.",
                 "The paper's minimum for SVD at d = 4, 4.59, is larger than its mean, 4.54: one of them is misprinted.",
-                "SVD-PI takes 19 power iterations, as in the work that proposed it.",
+                "SVD-PI is Algorithm 1: K + 1 = 10 power iterations, and what its conditions drop is truncated.",
                 "Seconds of a step (s/step) depend on what else the machine was doing; Figure 7 has the times.",
             ),
         )

@@ -92,7 +92,11 @@ class Table7(TrainedExperiment):
                 never_fails(
                     "SVD-Taylor trains through covariances of all channels", {"SVD-Taylor": taylor}, steps=steps
                 ),
-                always_fails("SVD-PI does not converge on large covariances", {"SVD-PI": named["SVD-PI"]}, steps=steps),
+                always_fails(
+                    "SVD-PI does not converge on large covariances",
+                    {"SVD-PI": named[POOLING["svd_pi"].label]},
+                    steps=steps,
+                ),
                 *better(
                     {
                         "Covariance pooling with SVD-Taylor has a smaller error than AlexNet itself": {

@@ -126,7 +126,7 @@ class TrainedExperiment(SweptExperiment):
     def run(self, scale: str, context: Context) -> Outcome:
         """Train what is not trained yet, and evaluate."""
         start, folder = time.perf_counter(), context.directory(self.name, scale)
-        cells = self._recorded(folder) if context.from_records else self._trained(scale, context)
+        cells = self._recorded(folder, scale) if context.from_records else self._trained(scale, context)
         if self.keeps_curves and not context.from_records:
             rows = [{"method": m, "d": d, **record(r)} for (m, d), trials in cells.items() for r in trials.results]
             write_records(folder, rows)
@@ -144,13 +144,23 @@ class TrainedExperiment(SweptExperiment):
             for method, point, configs in self.grid(scale, context).cells()
         }
 
-    def _recorded(self, folder: Path) -> Cells:
-        """Every cell of the table, as ``runs.json`` has its runs."""
+    def _recorded(self, folder: Path, scale: str) -> Cells:
+        """Every cell of the table, as ``runs.json`` has its runs.
+
+        Raises:
+            ValueError: there are runs of methods that the experiment does not have, as those of an earlier version.
+        """
         if not self.keeps_curves:
             raise ValueError(f"{self.name}: its runs are not recorded with their curves; train them instead")
         cells: dict[tuple[str, int | None], list[Result]] = {}
         for row in read_records(folder):
             cells.setdefault((row.pop("method"), row.pop("d")), []).append(from_record(row))
+        foreign = sorted({method for method, _ in cells} - set(self.methods(scale)))
+        if foreign:
+            raise ValueError(
+                f"{self.name}: {folder / 'runs.json'} has runs of {', '.join(foreign)}; expected runs of "
+                f"{', '.join(self.methods(scale))}. Train them instead"
+            )
         return {cell: Trials.of(results) for cell, results in cells.items()}
 
 

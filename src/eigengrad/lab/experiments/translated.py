@@ -205,11 +205,15 @@ class TranslationExperiment(SweptExperiment):
     def evaluate(self, setting: Setting, galleries: Mapping[str, Gallery]) -> Outcome:
         """What the pictures say, by style. Figures are written to the experiment's folder."""
 
+    def protocol(self, scale: str) -> Protocol:
+        """What is trained at a scale."""
+        return protocol(scale)
+
     def configs(self, scale: str, context: Context) -> list[TranslationConfig]:
         """The configuration of every run. Power iterations take longest and come first, so that the end is not idle."""
         if context.group_sizes is not None:
             raise ValueError(f"{self.name}: got group sizes {context.group_sizes}, but its groups are the network's")
-        chosen = protocol(scale)
+        chosen = self.protocol(scale)
         data: dict[str, str] = {}
         if scale != "smoke" and context.data_root is not None:
             root = located(context.data_root, "artworks")
@@ -223,7 +227,7 @@ class TranslationExperiment(SweptExperiment):
 
     def plan(self, scale: str, context: Context) -> Plan:
         """The runs, which of them are done, and how long the others will take."""
-        chosen, configs = protocol(scale), self.configs(scale, context)
+        chosen, configs = self.protocol(scale), self.configs(scale, context)
         done = [config for config in configs if (context.runs / config.key() / RESULT_FILE).exists()]
         waiting = [config for config in configs if config not in done]
         at_once, why = parallel_runs(context.processes)
@@ -255,7 +259,7 @@ class TranslationExperiment(SweptExperiment):
     def run(self, scale: str, context: Context) -> Outcome:
         """Train what is not trained yet, paint the test pictures, and evaluate."""
         start = time.perf_counter()
-        chosen, results = protocol(scale), self.train(scale, context)
+        chosen, results = self.protocol(scale), self.train(scale, context)
         folder = context.directory(self.name, scale)
         write_records(folder, ({"config": r.config.hash_fields(), **record(r)} for r in results))
         threads = torch.get_num_threads()

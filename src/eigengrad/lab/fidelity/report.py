@@ -176,7 +176,8 @@ class Fidelity:
         figure = Figure(
             self._draw(folder),
             "Left: relative error of the gradient of the covariance, median over the snapshots, against the degree K; "
-            "the other methods are lines. Right: the same along the training.",
+            "the other methods are lines, dotted where a gradient was not always finite. Right: the same along the "
+            "training.",
         )
         notes = (
             "The reference is the gradient by divided differences in float64, on the same covariance and the same "
@@ -226,12 +227,16 @@ class Fidelity:
 
 
 def draw_degrees(axis: Any, summaries: Mapping[str, Summary], *, labels: bool = True) -> None:
-    """Draw the error of Taylor expansions against K, with the other methods as horizontal lines."""
+    """Draw the error of Taylor expansions against K, with the other methods as horizontal lines.
+
+    A line is dotted where the gradient of the method was not always finite: its median is over the other snapshots.
+    """
     errors = [summaries[taylor_name(degree)].error for degree in TAYLOR_DEGREES]
     axis.plot(TAYLOR_DEGREES, errors, "o-", ms=4, color=figures.RED, label="SVD-Taylor" if labels else None)
     for name, colour in COLOURS.items():
         if name in summaries and math.isfinite(summaries[name].error):
             style = "-" if name in (EXACT, ALGORITHM_1, "SVD-Clip") else "--"
+            style = style if summaries[name].finite == 1 else ":"
             axis.axhline(summaries[name].error, color=colour, lw=1.4, ls=style, label=name if labels else None)
     axis.set(xscale="log", yscale="log", xlabel="degree K of the Taylor expansion")
     axis.set_xticks(TAYLOR_DEGREES[::2], [str(degree) for degree in TAYLOR_DEGREES[::2]])

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ...arguments import require_integer
 from ...gradients import GradientRule, Taylor
+from ...gradients.observation import observe_pass, observers
+from ...gradients.rule import exact_and_missing
 
 __all__ = ["ReleasedTaylor"]
 
@@ -41,6 +43,9 @@ class ReleasedTaylor(GradientRule):
         bracket = torch.zeros_like(V)
         if gV is not None:
             bracket = self._reciprocals(L) * (V.mT @ gV)
+            if observers:
+                of_vectors = V @ ((bracket + bracket.mT) * 0.5) @ V.mT
+                observe_pass(*exact_and_missing(L, V, gV, of_vectors))
         if gL is not None:
             bracket = bracket + torch.diag_embed(gL)
         G = V @ bracket @ V.mT

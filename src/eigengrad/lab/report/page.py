@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from ..files import ABANDONED, make_folder, read_regular_file, remove_partial, write_atomically
 from .outcome import VERDICTS, Outcome
-from .scoreboard import load_outcomes
+from .scoreboard import FOLDED, GROUPS, board, leading, load_outcomes
 from .tables import cell_text, conditions_text
 
 __all__ = ["build_page", "render_page"]
@@ -22,12 +22,13 @@ _LARGEST_SVG = 200_000
 _LARGEST_PNG = 32 << 20
 
 
-def build_page(results: Path, order: Sequence[str] = ()) -> Path:
+def build_page(results: Path, order: Sequence[str] = (), deciding: Collection[str] = ()) -> Path:
     """Write ``results/report/index.html`` from every ``results/<experiment>/<scale>/outcome.json``.
 
     Args:
         results: the folder that the experiments write to.
         order: names of experiments in the order they should appear; others follow by name.
+        deciding: experiments that were made to decide claims; see :func:`~eigengrad.lab.report.scoreboard.board`.
 
     Returns:
         The page. A damaged outcome does not stop it: the page says which file could not be read, and why.
@@ -36,18 +37,16 @@ def build_page(results: Path, order: Sequence[str] = ()) -> Path:
     make_folder(page.parent)
     remove_partial(page.parent, older_than=ABANDONED)
     # JSON can hold halves of characters (lone surrogates), which no file can.
-    write_atomically(page, render_page(results, order).encode(errors="replace"))
+    write_atomically(page, render_page(results, order, deciding).encode(errors="replace"))
     return page
 
 
-def render_page(results: Path, order: Sequence[str] = ()) -> str:
+def render_page(results: Path, order: Sequence[str] = (), deciding: Collection[str] = ()) -> str:
     """The page of :func:`build_page` as HTML, without writing it."""
-    return _document(*load_outcomes(results, order))
-
-
-def _document(outcomes: list[tuple[Path, Outcome]], damaged: list[str]) -> str:
-    """The page as HTML. Everything that comes from a file is escaped by the template."""
-    return _template().render(outcomes=outcomes, damaged=damaged)
+    outcomes, damaged = load_outcomes(results, order)
+    # Everything that comes from a file is escaped by the template.
+    groups, first = board(outcomes, deciding), leading(outcomes)
+    return _template().render(outcomes=outcomes, damaged=damaged, groups=groups, leading=first)
 
 
 @cache
@@ -55,9 +54,8 @@ def _template() -> Template:
     # No loader: the template cannot include files. Autoescape is for every value, with no exception.
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(cell=cell_text, conditions=conditions_text, seconds=lambda value: f"{value:,.0f}")
-    environment.filters.update(claims=lambda outcomes: [(o, f) for _, o in outcomes for f in o.findings])
     environment.filters.update(verdicts=_verdicts, is_number=_is_number, about=_about)
-    environment.globals.update(embedded=_embedded)
+    environment.globals.update(embedded=_embedded, headings=GROUPS, folded=FOLDED)
     return environment.from_string(_PAGE)
 
 
@@ -115,6 +113,7 @@ h2.board { margin-top: 2.4rem; }
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .4rem; }
 section { margin-top: 3.2rem; padding-top: 1.6rem; border-top: 1px solid var(--line); }
 .lead { max-width: 46rem; }
+.finding { max-width: 54rem; padding: .9rem 1.1rem; background: var(--shade); border-left: 4px solid #0b5136; }
 dl { display: grid; grid-template-columns: auto 1fr; gap: .25rem .9rem; margin: 0 0 1rem; padding: .8rem 1rem;
      background: var(--shade); border-radius: 6px; font-size: .95rem; }
 dt { color: var(--soft); } dd { margin: 0; }
@@ -125,6 +124,7 @@ dt { color: var(--soft); } dd { margin: 0; }
 .badge { display: inline-block; padding: 0 .5rem; border-radius: 4px; font-size: .82rem; white-space: nowrap; }
 .confirmed { background: #d8f0e4; color: #0b5136; } .refuted { background: #fbe0d3; color: #7a2a00; }
 .equivalent { background: #d6e8f7; color: #0b3f66; } .undecided { background: #e8eaee; color: #3f4650; }
+details summary { cursor: pointer; margin-top: 1.6rem; color: var(--soft); }
 table.board td:first-child { min-width: 20rem; } table.board td { min-width: 7rem; }
 .detail { color: var(--soft); font-size: .85rem; display: block; }
 figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; }
@@ -165,18 +165,27 @@ undecided says how many more runs would decide it.</p>
 {% if not outcomes %}
 <p>Nothing has been run yet. Try <code>eigengrad reproduce fig3</code>.</p>
 {% else %}
-{% if outcomes | claims %}
-<h2 class='board'>Every claim</h2>
+{% if leading %}
+{% set o, f = leading %}
+<p class='finding'><b>{{ f.claim }}</b> <span class='badge {{ f.verdict }}'>{{ f.label }}</span><br>{{ f.evidence }}</p>
+{% endif %}
+{% for name, rows in groups.items() if rows %}
+{% set heading, note = headings[name] %}
+{% if name == folded %}<details><summary>{% else %}<h2 class='board'>{% endif %}
+{{ heading }} <small>{{ rows | length }}</small>\
+{% if name == folded %}. {{ note }}</summary>{% else %}</h2>{% endif %}
+{% if note and name != folded %}<p class='note'>{{ note }}</p>{% endif %}
 <div class='scroll'><table class='text board'><thead><tr><th>claim</th><th>verdict</th><th>effect, 95 % interval</th>\
 <th>runs</th><th>from</th></tr></thead><tbody>
-{%- for o, f in outcomes | claims -%}
+{%- for o, f in rows -%}
 <tr><td>{{ f.claim }}</td><td><span class='badge {{ f.verdict }}'>{{ f.verdict }}</span>\
 {% if f.detail %}<span class='detail'>{{ f.detail }}</span>{% endif %}</td>\
 <td>{{ f.size or "–" }}</td><td>{{ f.runs or "–" }}</td>\
 <td><a href='#{{ o.experiment }}-{{ o.scale }}'>{{ o.experiment }}</a> {{ o.scale }}</td></tr>
 {%- endfor -%}
 </tbody></table></div>
-{% endif %}
+{% if name == folded %}</details>{% endif %}
+{% endfor %}
 <h2 class='board'>Every experiment</h2>
 <div class='scroll'><table class='text'><thead>\
 <tr><th>experiment</th><th>scale</th><th>ours</th><th>claims of the paper</th></tr></thead><tbody>

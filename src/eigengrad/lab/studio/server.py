@@ -402,10 +402,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _report(self) -> None:
         """Send the report of the results folder, as it would be written now."""
-        from ..experiments import EXPERIMENTS
+        from ..experiments import DECIDING, ORDER
         from ..report import render_page
 
-        page = render_page(self.server.results, ["compare", *EXPERIMENTS])
+        page = render_page(self.server.results, ["compare", *ORDER], DECIDING)
         self._send(page.encode(errors="replace"), _TYPES[".html"], policy=_REPORT_POLICY)
 
     def _file(self, key: str, *, download: bool) -> None:

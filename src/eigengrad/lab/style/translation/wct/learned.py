@@ -50,6 +50,11 @@ class LearnedTransfer(Transfer):
             penalties = torch.stack([(x_covariance - identity).abs().mean(), (U.mT @ U - identity).abs().mean()])
         return y.reshape(content.shape).to(content.dtype), penalties
 
+    def whitened(self, content: Tensor) -> Tensor:
+        """The covariance of each sample as the encoder makes it: this step only centres."""
+        with full_precision(content):
+            return covariance(grouped(widen(content), self.group_size))[1]
+
     def seen(self, style: Tensor) -> list[Tensor]:
         """The mean over the positions: all that the perceptrons are given."""
         return [widen(style).mean((-2, -1))]

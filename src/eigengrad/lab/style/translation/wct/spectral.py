@@ -9,8 +9,10 @@ from .....eigh import eigh
 from .....gradients import GradientRule, PowerIteration
 from .....matmul import precise_matmul
 from .....matrix_functions import matrix_inv_sqrt, matrix_sqrt
+from .....nn.covariance import covariance
 from .....nn.whiten_color import transfer
-from .transfer import Transfer
+from .....precision import full_precision, widen
+from .transfer import Transfer, grouped
 
 __all__ = ["SpectralTransfer"]
 
@@ -66,6 +68,17 @@ class SpectralTransfer(Transfer):
             root_eps=root_eps,
         )
         return coloured, content.new_zeros(2)
+
+    def whitened(self, content: Tensor) -> Tensor:
+        """S Σ_c S with S = (Σ_c + εI)^(−½), of each sample or of the batch."""
+        with full_precision(content):
+            points = grouped(widen(content), self.group_size)
+            if not self.per_sample:
+                points = points.movedim(0, -2).flatten(-2).unsqueeze(0)
+            _, found = covariance(points)
+            flat = found.flatten(0, 1)  # with rules, roots are of a flat batch
+            S = self._roots(flat, flat)[0].reshape(found.shape)
+            return precise_matmul(precise_matmul(S, found), S.mT)
 
     def _roots(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
         """(Σ_c + εI)^(−½) and (Σ_s + εI)^½."""

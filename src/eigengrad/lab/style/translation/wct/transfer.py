@@ -48,6 +48,14 @@ class Transfer(nn.Module, ABC):
             style: (N, C, H', W'), a style for each.
         """
 
+    @abstractmethod
+    def whitened(self, content: Tensor) -> Tensor:
+        """The covariance of the content when the colours of a style are put on it, (…, groups, d, d); I if it is white.
+
+        Args:
+            content: (N, C, H, W), as :meth:`forward` gets it.
+        """
+
     def statistics(self, style: Tensor) -> list[Tensor]:
         """Mean and covariance of a style over its positions, for comparing two: the same measure for every variant."""
         with full_precision(style):
