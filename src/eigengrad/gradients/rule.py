@@ -28,7 +28,7 @@ from .lift import lift, lower
 from .observation import account, exact_bracket, norm, observe_pairs, observers
 from .removed import warn_incomplete, warn_removed
 
-__all__ = ["GradientRule", "PairRule", "significant", "skew_part"]
+__all__ = ["GradientRule", "PairRule", "exact_and_missing", "significant", "skew_part"]
 
 
 class GradientRule(ABC):
