@@ -98,11 +98,9 @@ def main() -> int:
         print(run.stdout[-3000:], run.stderr[-3000:])
         found = counts(run.stdout)
         rows.append([name, *versions, *(f"{found.get(kind, 0):,}" for kind in KINDS)])
-        remaining += [
-            f"- {name}: `{test}`" for test in re.findall(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
-        ]
-        if run.returncode and not remaining:
-            remaining.append(f"- {name}: pytest ended with {run.returncode}")
+        if run.returncode:
+            tests = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", run.stdout, re.MULTILINE)
+            remaining += [f"- {name}: `{test}`" for test in tests or [f"pytest ended with {run.returncode}"]]
     header = ["environment", "Python", "torch", "numpy", "numba", *KINDS.values()]
     when = f"{date.today().isoformat()}, {_processor()}, {os.cpu_count()} cores."
     lines = ["# Versions", "", f"The core tests without `slow` (`make test-versions`). {when}", ""]

@@ -1,4 +1,4 @@
-"""The benchmarks' clocks and folders, the run on other versions, and that what is measured on a GPU runs on a device."""
+"""The benchmarks' clocks and folders, the run on other versions, and that what a GPU gets runs on a second device."""
 
 import importlib.util
 import json
