@@ -22,7 +22,7 @@ from layers_matrix import CHOLESKY, DEFAULTS, F32, F64, PCA, ZCA, Layer, feature
 
 CHANNELS, SPATIAL = 8, (3, 4)
 #: How long a process waits for the other, which compiles for tens of seconds where cores are shared with much else.
-PATIENCE = timedelta(minutes=5)
+PATIENCE = timedelta(minutes=10)
 #: How many samples each process has.
 SPLITS = {"even": (4, 4), "uneven": (5, 2), "one sample": (6, 1), "one empty": (5, 0)}
 SAMPLES = [split for split in SPLITS if split != "one empty"]
