@@ -87,14 +87,13 @@ def main() -> int:
     for name in MATRIX:
         python = environment(folder, name)
         versions = subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, check=True).stdout.split()
+        # Kernels are compiled before the tests, whose processes have limits of time; this is `make test`'s way, too.
+        setting = {"cwd": ROOT, "env": os.environ | {"PYTHONPATH": str(ROOT / "src")}}
+        warmup = "import sys, torch, eigengrad; eigengrad.kernels.warmup(getattr(torch, sys.argv[1]))"
+        for dtype in ("float32", "float64"):
+            subprocess.run([python, "-c", warmup, dtype], check=True, **setting)
         command = [python, "-m", "pytest", "-q", "-m", "not slow", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
-        run = subprocess.run(
-            [*command, *CORE, *options],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        )
+        run = subprocess.run([*command, *CORE, *options], capture_output=True, text=True, **setting)
         print(run.stdout[-3000:], run.stderr[-3000:])
         found = counts(run.stdout)
         rows.append([name, *versions, *(f"{found.get(kind, 0):,}" for kind in KINDS)])

@@ -13,7 +13,6 @@ from torch.func import grad, jvp, vmap
 import eigengrad as eg
 from eigengrad.matrix_functions import spectral_projector
 from eigengrad.testing import random_hermitian, random_matrix
-from torch_versions import fails_in_torch_2_6
 
 F32, F64, C64, C128 = torch.float32, torch.float64, torch.complex64, torch.complex128
 EVERY = [F32, F64, C64, C128]
@@ -337,10 +336,7 @@ def test_transforms_agree_with_a_loop(name, k, generator):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param("eigh", marks=fails_in_torch_2_6("its compiler takes kept vectors for all: docs/errors.md")), "svd"],
-)
+@pytest.mark.parametrize("name", ["eigh", "svd"])
 @pytest.mark.parametrize("k", [2, -1])
 def test_compiled_it_agrees_with_a_loop(name, k, generator, dynamo):
     A, loss = batch_with_ties(generator), lambda A: summed(name, k, A)
