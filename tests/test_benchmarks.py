@@ -1,7 +1,8 @@
-"""The benchmarks' clocks and folders, and that what is measured on a GPU runs on a device that is not the CPU."""
+"""The benchmarks' clocks and folders, the run on other versions, and that what a GPU gets runs on a second device."""
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +14,25 @@ from torch.utils import backend_registration
 ROOT = Path(__file__).parents[1]
 
 
+def load(name, monkeypatch):
+    """A file of ``benchmarks/``, as the module that its neighbours import."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
 def harness(monkeypatch):
     """The harness, measuring on the CPU."""
-    spec = importlib.util.spec_from_file_location("harness", ROOT / "benchmarks" / "harness.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "harness", module)
-    spec.loader.exec_module(module)
-    return module
+    return load("harness", monkeypatch)
+
+
+@pytest.fixture
+def versions(monkeypatch):
+    """The run of the tests on the oldest and the newest torch."""
+    return load("versions", monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +102,31 @@ def test_subjects_of_a_gpu_run_on_a_second_device(tmp_path):
         assert written["machine"]["bandwidth"] == "1 GB/s"
         assert written["rows"]
         assert "bandwidth: 1 GB/s" in (tmp_path / "acme-9000-pcie" / f"{subject}.md").read_text()
+
+
+def executable(file, script):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.skipif(os.name != "posix", reason="writes scripts of a shell")
+def test_an_interpreter_behind_a_shim_that_does_not_run_is_found_among_those_of_pyenv(versions, tmp_path, monkeypatch):
+    shim = executable(tmp_path / "shims" / "python3.77", "echo 'pyenv: python3.77: command not found' >&2; exit 127")
+    real = executable(tmp_path / "root" / "versions" / "3.77.1" / "bin" / "python3.77", "exit 0")
+    executable(tmp_path / "shims" / "pyenv", f"echo {tmp_path / 'root'}")
+    monkeypatch.setenv("PATH", str(shim.parent), prepend=os.pathsep)
+    assert versions.interpreter("python3.77") == real
+    executable(shim, "exit 0")
+    assert versions.interpreter("python3.77") == shim
+    with pytest.raises(SystemExit, match=r"no python3\.78 runs here: found nothing"):
+        versions.interpreter("python3.78")
+
+
+def test_counts_of_a_run_are_those_of_its_last_line(versions):
+    output = (
+        "3 failed before\n= 2 failed, 14,000 odd =\n1 failed, 16210 passed, 72 skipped, 5 xfailed, 2 errors in 61.20s"
+    )
+    assert versions.counts(output) == {"failed": 1, "passed": 16210, "skipped": 72, "xfailed": 5, "error": 2}
+    assert versions.counts("") == {}

@@ -25,6 +25,7 @@ from torch.autograd import Function, forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
+    "SAVED_TENSORS_NEED_ALIASES",
     "announce_forward_mode",
     "any_autocast_enabled",
     "as_trace_constant",
@@ -174,3 +175,11 @@ _top_hooks: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_top_sav
 def saved_tensors_hooks_active() -> bool:
     """Whether ``torch.autograd.graph.saved_tensors_hooks`` is at work; torch 2.6 does not tell, so it may be."""
     return _top_hooks is None or _top_hooks(True) is not None
+
+
+#: Whether a compiled backward pass has to take its saved tensors by an operation of its own.
+#:
+#: The compiler of torch 2.6 puts an attribute of a saved tensor, such as ``x.mH``, in the graph of the forward pass,
+#: and hands it over under a name that another one may have in the backward pass: gradients are then those of other
+#: tensors, in silence. What an operation returns has its attributes in the backward pass. Torch 2.13 does not need it.
+SAVED_TENSORS_NEED_ALIASES = tuple(int(x) for x in torch.__version__.split(".")[:2]) < (2, 13)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._compat import forward_mode, saved_tensors_hooks_active
+from ._compat import SAVED_TENSORS_NEED_ALIASES, forward_mode, saved_tensors_hooks_active
 
 __all__ = ["save", "saved"]
 
@@ -30,6 +30,8 @@ def saved(ctx: Any) -> tuple[Any, ...]:
     """``ctx.saved_tensors`` in the types in which they were saved; RuntimeError where a shape is another."""
     if ctx.kinds is None:
         tensors: tuple[Any, ...] = ctx.saved_tensors
+        if SAVED_TENSORS_NEED_ALIASES and torch.compiler.is_compiling():
+            tensors = (*[None if x is None else x.view_as(x) for x in tensors],)
         return tensors
     return tuple(
         None if kind is None else _restored(x, *kind) for x, kind in zip(ctx.saved_tensors, ctx.kinds, strict=True)

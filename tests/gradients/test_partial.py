@@ -309,31 +309,40 @@ def test_between_kept_and_dropped_there_is_no_rule(gap, k, generator):
 # Transforms ---------------------------------------------------------------------------------------------------------
 
 
+def summed(name, k, A):
+    """A function of what is kept of the decomposition that does not depend on its choice."""
+    if name == "eigh":
+        values, V = eg.eigh(A, k=k)
+    else:
+        V, values, _ = eg.svd(A, k=k)
+    return ((V @ V.mT) * weights(4, 4)).sum() + (values * weights(abs(k))).sum()
+
+
+def batch_with_ties(generator):
+    return torch.stack([matrix([1.0, 1.0, 2.0, 3.0], generator), matrix([0.5, 0.7, 2.0, 2.0], generator)])
+
+
+def gradients_one_by_one(loss, A):
+    leaves = [a.clone().requires_grad_() for a in A]
+    return torch.stack([torch.autograd.grad(loss(x), x)[0] for x in leaves])
+
+
 @pytest.mark.parametrize("name", ["eigh", "svd"])
 @pytest.mark.parametrize("k", [2, -1])
-def test_transforms_agree_with_a_loop(name, k, generator, dynamo):
-    A = torch.stack([matrix([1.0, 1.0, 2.0, 3.0], generator), matrix([0.5, 0.7, 2.0, 2.0], generator)])
-
-    def loss(A):
-        if name == "eigh":
-            values, V = eg.eigh(A, k=k)
-        else:
-            V, values, _ = eg.svd(A, k=k)
-        return ((V @ V.mT) * weights(4, 4)).sum() + (values * weights(abs(k))).sum()
-
-    expected = []
-    for a in A:
-        x = a.clone().requires_grad_()
-        expected.append(torch.autograd.grad(loss(x), x)[0])
-    expected = torch.stack(expected)
+def test_transforms_agree_with_a_loop(name, k, generator):
+    A, loss = batch_with_ties(generator), lambda A: summed(name, k, A)
+    expected = gradients_one_by_one(loss, A)
     for found in (vmap(grad(loss))(A), torch.stack([grad(loss)(a) for a in A])):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
-    if name == "eigh" and torch.__version__.startswith("2.6."):
-        return  # its compiler fails on it, as the documents say
+
+
+@pytest.mark.parametrize("name", ["eigh", "svd"])
+@pytest.mark.parametrize("k", [2, -1])
+def test_compiled_it_agrees_with_a_loop(name, k, generator, dynamo):
+    A, loss = batch_with_ties(generator), lambda A: summed(name, k, A)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    for a, right in zip(A, expected, strict=True):
-        x = a.clone().requires_grad_()
-        torch.testing.assert_close(torch.autograd.grad(compiled(x), x)[0], right, rtol=1e-9, atol=1e-9)
+    expected = gradients_one_by_one(loss, A)
+    torch.testing.assert_close(gradients_one_by_one(compiled, A), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_power_iteration_takes_k_too(generator):

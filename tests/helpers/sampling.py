@@ -7,7 +7,7 @@ in which each pair of values occurs that any case has. The other cases of the te
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable
 from typing import Any
 
@@ -43,10 +43,17 @@ def parameters(item: Any) -> list[Hashable]:
 def covering(cases: list[list[Hashable]], strength: int) -> set[int]:
     """Positions of cases in which all combinations of ``strength`` parameters occur: greedily few, values in turn."""
     wanted = [set(itertools.combinations(case, strength)) for case in cases]
-    missing, chosen, uses = set().union(*wanted), set(), Counter[Hashable]()
-    while missing:
-        best = max(range(len(cases)), key=lambda i: (len(wanted[i] & missing), -sum(uses[value] for value in cases[i])))
+    occurs_in: defaultdict[tuple[Hashable, ...], list[int]] = defaultdict(list)
+    for number, combinations in enumerate(wanted):
+        for combination in combinations:
+            occurs_in[combination].append(number)
+    missing, chosen, uses = [len(combinations) for combinations in wanted], set(), Counter[Hashable]()
+    while most := max(missing, default=0):
+        candidates = (number for number, count in enumerate(missing) if count == most)
+        best = min(candidates, key=lambda i: sum(uses[value] for value in cases[i]))
         chosen.add(best)
-        missing -= wanted[best]
         uses.update(cases[best])
+        for combination in wanted[best]:
+            for number in occurs_in.pop(combination, ()):
+                missing[number] -= 1
     return chosen

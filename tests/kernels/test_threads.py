@@ -222,7 +222,7 @@ def test_no_memory_for_scratch_is_an_error_and_not_a_result():
 
 def run(script, **environment):
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, (result.returncode, result.stderr)
     return result
 

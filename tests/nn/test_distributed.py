@@ -21,6 +21,8 @@ from eigengrad.nn import DecorrelatedBatchNorm2d, distributed
 from layers_matrix import CHOLESKY, DEFAULTS, F32, F64, PCA, ZCA, Layer, features, over, randomize, wavy
 
 CHANNELS, SPATIAL = 8, (3, 4)
+#: How long a process waits for the other, which compiles for tens of seconds where cores are shared with much else.
+PATIENCE = timedelta(minutes=10)
 #: How many samples each process has.
 SPLITS = {"even": (4, 4), "uneven": (5, 2), "one sample": (6, 1), "one empty": (5, 0)}
 SAMPLES = [split for split in SPLITS if split != "one empty"]
@@ -158,7 +160,7 @@ def unsynchronised(rank: int) -> dict:
 def process(rank: int, folder: Path, what: str) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=30))
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=PATIENCE)
     if what == "all":
         found = scenarios(rank, SCENARIOS) | others(rank)
     else:
@@ -182,7 +184,7 @@ def run(folder: Path, what: str) -> list[dict]:
     pairs = zip(commands, logs, strict=True)
     started = [subprocess.Popen(c, env=environment, stdout=log, stderr=subprocess.STDOUT) for c, log in pairs]
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + PATIENCE.total_seconds()
         while any(p.poll() is None for p in started):
             if any(p.poll() for p in started) or time.monotonic() > deadline:
                 break  # one has failed, and the other waits for it

@@ -131,7 +131,7 @@ def test_an_export_after_a_change_is_of_the_changed_layer(x, change, strict):
 
 
 def test_an_export_has_s_as_a_constant(x):
-    program = torch.export.export(trained(x), (x,))
+    program = torch.export.export(trained(x), (x,), strict=False)  # strict exports of torch 2.6 cannot: docs/errors.md
     assert not [node for node in program.graph.nodes if "eigh" in str(node.target).split(".")]
 
 

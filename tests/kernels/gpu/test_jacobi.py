@@ -31,6 +31,7 @@ def assert_as_good_as_lapack(A):
         assert (ours <= 2 * theirs.clamp(min=A.shape[-1] ** 0.5 * eps)).all(), (ours / theirs).max()
 
 
+@pytest.mark.sample(1)
 @dtypes
 @pytest.mark.parametrize(("n", "names"), SIZES.items(), ids=map(str, SIZES))
 def test_errors_are_at_most_twice_those_of_lapack(n, names, dtype):
@@ -74,6 +75,7 @@ def test_largest_and_denormal_matrices_are_decomposed(n, dtype):
         assert orthogonality <= 2 * n * limits.eps
 
 
+@pytest.mark.sample(2)
 @dtypes
 @pytest.mark.parametrize("value", BAD, ids=str)
 @pytest.mark.parametrize("n", [1, 3, 4, 5])

@@ -51,6 +51,7 @@ def assert_equal_to_round_off(found, expected, factor=20.0):
     assert ((found - expected).abs().amax((-2, -1)) <= factor * n**0.5 * eps * size).all()
 
 
+@pytest.mark.sample(2)
 @torch.no_grad()
 @dtypes
 @pytest.mark.parametrize("rule", RULES, ids=str)
