@@ -205,6 +205,13 @@ def test_pages_load_without_an_error_and_fit_their_width(pages, browser, address
     context.close()
 
 
+def test_code_fits_beside_the_navigation(visit, pages):
+    code = "[...document.querySelectorAll('pre > code')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    first = ["index.html", "get_started.html", "nan.html", "migration.html", "recipes.html", "gradients.html"]
+    for name in [*first, *(name for name in sorted(pages) if name.startswith("tutorials/"))]:
+        assert visit(name).tab.evaluate(f"{code}.map(e => e.innerText)") == [], name
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
     "name", ["gradients.html", "matrix_functions.html", "reference/eigh.html", "tutorials/pose.html"]

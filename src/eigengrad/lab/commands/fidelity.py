@@ -11,6 +11,7 @@ import typer
 from .experiment_options import DryRun, Results
 from .run_options import DATA, NETWORK, RUN, option
 from .terminal import FAILED, complain, explained, listed, say, show
+from .threads import Threads, limit_threads
 
 __all__ = ["fidelity"]
 
@@ -33,6 +34,7 @@ def fidelity(
     steps: Annotated[int, option("Training steps. Default: 100.", RUN, min=1)] = 100,
     every: Annotated[int, option("Steps from one snapshot to the next. Default: 10.", RUN, min=1)] = 10,
     seed: Annotated[int, option("Of weights, order and augmentation.", RUN, min=0)] = 0,
+    threads: Threads = None,
     results: Results = Path("results"),
     dry_run: DryRun = False,
 ) -> None:
@@ -73,6 +75,7 @@ def fidelity(
         say(f"{config.label()}: {steps} steps, one snapshot in {every}, {math.ceil(steps / every)} in all")
         if dry_run:
             return
+        limit_threads(threads)
         try:
             follow(config, steps, lambda model: record_whitening(model, every, sink=recording.snapshots.append))
         except TrainingFailedError as error:

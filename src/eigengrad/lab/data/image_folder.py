@@ -41,7 +41,7 @@ def image_folder(root: Path | None, image_size: int | None = None) -> Dataset:
 
 
 def _dataset(name: str, root: Path | None, image_size: int | None) -> Dataset:
-    files, top = located(root, f"{LAYOUT}. {_IMAGENET}" if name == "imagenet" else LAYOUT)
+    files, top = located(name, root, f"{LAYOUT}. {_IMAGENET}" if name == "imagenet" else LAYOUT)
     classes = class_folders(files, f"{top}train/")
     train = labelled(files, f"{top}train/", classes)
     test = labelled(files, test_folder(files, top), classes)
@@ -56,10 +56,10 @@ def _dataset(name: str, root: Path | None, image_size: int | None) -> Dataset:
     )
 
 
-def located(root: Path | None, remedy: str) -> tuple[Files, str]:
-    """The files, and the folder among them (which may be the root, "") that holds "train/"."""
+def located(name: str, root: Path | None, remedy: str) -> tuple[Files, str]:
+    """The files of a data set, and the folder among them (which may be the root, "") that holds "train/"."""
     if root is None:
-        raise MissingDataError("data", "data_root (--data-root) must say where it is", remedy)
+        raise MissingDataError(name, "data_root (--data-root) must say where it is", remedy)
     zips = sorted(root.glob("*.zip")) if root.is_dir() and not (root / "train").is_dir() else []
     files = open_files(zips[0] if len(zips) == 1 else root, remedy)
     tops = [folder.removesuffix("train/") for folder in files.folders if f"/{folder}".endswith("/train/")]

@@ -31,7 +31,7 @@ def tiny_imagenet(root: Path | None, image_size: int | None = None) -> Dataset:
         image_size: to scale the images to.
     """
     remedy = ARCHIVES[_NAME].remedy(_NAME, root)
-    files, top = located(root, remedy)
+    files, top = located(_NAME, root, remedy)
     classes = class_folders(files, f"{top}train/")
     folder = test_folder(files, top)
     annotated = f"{folder}{_ANNOTATIONS}" in files.files

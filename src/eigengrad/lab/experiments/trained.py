@@ -106,7 +106,8 @@ class TrainedExperiment(SweptExperiment):
         conditions = conditions_text(chosen.conditions())
         sizes = f"d = {', '.join(map(str, chosen.group_sizes))}; " if chosen.group_sizes else ""
         total = sum(costs.values())
-        span = f"{min(costs.values()):,.0f} to {max(costs.values()):,.0f} s" if costs else "0 s"
+        ends = list(dict.fromkeys(f"{end(costs.values()):,.0f}" for end in (min, max))) if costs else ["0"]
+        span = f"{' to '.join(ends)} s"
         return Plan(
             [
                 f"{len(configs)} runs ({len(done)} done, {len(waiting)} to go): "

@@ -23,6 +23,7 @@ export function runsPanel(tool, about) {
       first = first && !runs.length;
       note.textContent = runs.length ? `${runs.length} runs in ${about.results}; ${runs.filter((run) => run.state === "running").length} at work.`
         : `There are no runs in ${about.results} yet. Try: eigengrad train`;
+      filter.parentElement.hidden = !runs.length;
       show();
     } catch (error) {
       note.textContent = error.message;
