@@ -109,6 +109,21 @@ class TestPaint:
         assert none < half < all_of_it
         assert all_of_it > 0.9
 
+    def test_light_stays_light(self, codec: Codec, cup: Picture) -> None:
+        """Where a photograph is lighter so is the painting, at the size of faces; without detail it need not be."""
+        photo = photograph("astronaut", 128)
+
+        def agreement(made: Picture) -> float:
+            ranks = [
+                functional.adaptive_avg_pool2d(luma(x.pixels)[None], 16).flatten().argsort().argsort().double()
+                for x in (photo, made)
+            ]
+            return float(torch.corrcoef(torch.stack(ranks))[0, 1])
+
+        with_tones, without = (agreement(paint(photo, [Source(cup)], codec, LEVELS, detail=d)) for d in (1.0, 0.0))
+        assert with_tones > 0.97
+        assert without < with_tones - 0.02
+
     def test_black_stays_black(self, codec: Codec, cup: Picture) -> None:
         dark = photograph("chelsea", 96)
         dark.pixels[:, :, :60] *= 0.02

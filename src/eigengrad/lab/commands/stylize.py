@@ -81,7 +81,7 @@ def apply(
     strokes: Annotated[
         float, _option("How much is painted with patches of the styles themselves.", _TRANSFER, min=0.0, max=1.0)
     ] = 0.5,
-    detail: Annotated[float, _option("How much detail of the photograph is kept.", _TRANSFER, min=0.0, max=1.0)] = 0.5,
+    detail: Annotated[float, _option("How much detail of the photograph is kept.", _TRANSFER, min=0.0, max=1.0)] = 0.7,
     keep_colors: Annotated[bool, _option("Transfer light and dark only.", _TRANSFER, "--keep-colors")] = False,
     levels: Annotated[
         str | None,

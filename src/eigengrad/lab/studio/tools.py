@@ -211,7 +211,7 @@ TOOLS = {
                 # Whatever is not taken out in _stylize goes to the function `paint` under its name.
                 Option("strength", "Strength", 1.0, "0 is the photograph, 1 the full transfer.", flag="--strength"),
                 Option("strokes", "Strokes", 0.5, "How much is painted with patches of the style.", flag="--strokes"),
-                Option("detail", "Detail", 0.5, "How much detail of the photograph is kept.", flag="--detail"),
+                Option("detail", "Detail", 0.7, "How much detail of the photograph is kept.", flag="--detail"),
                 Option(
                     "style_size",
                     "Stroke size",

@@ -20,11 +20,13 @@ from .gamut import GamutCurve, luma
 from .images import Picture
 from .parallel import undivided
 from .stylize import TILE, Style, reconstruct, require_size, stylize, uncovered_restored
+from .tones import in_order_of
 
 __all__ = ["CANVAS", "Source", "paint"]
 
 CANVAS = 768  # pixels along the longer side
 STYLES, TRANSFER = 0.1, 0.65  # shares of the time, about; what is left is the reconstruction
+TONES = 64  # pixels along the longer side, at which brightness is a tone, and no stroke
 SHADOW = 0.25  # brightness, below which a painting may not be brighter than the photograph: the less the darker it is
 
 
@@ -53,7 +55,7 @@ def paint(
     *,
     strength: float = 1.0,
     strokes: float = 0.5,
-    detail: float = 0.5,
+    detail: float = 0.7,
     style_size: float = 0.5,
     keep_colors: bool = False,
     canvas: int = CANVAS,
@@ -71,7 +73,8 @@ def paint(
         levels: of the codec, in the order in which they are applied.
         strength: 0 gives the content back, 1 is the full transfer.
         strokes: how much is painted with the styles' own patches; 0 transfers mean and covariance alone.
-        detail: how much of what the transfer could not hold of the content is put back, from 0 to 1.
+        detail: how much of what the transfer could not hold of the content is put back, from 0 to 1, and of the order
+            of its tones (unless a style is masked, which has tones of its own there).
         style_size: how large the styles are in proportion to the content: smaller makes finer strokes.
         keep_colors: transfer light and dark only, and keep the content's colours.
         canvas: pixels along the longer side at which it is painted.
@@ -100,6 +103,9 @@ def paint(
     if progress is not None:
         progress(1.0)
     dark = luma(lost)
+    masks = [source.mask for source in sources if source.mask is not None]
+    if not masks:
+        made = made + strength * detail * _resized(_misplaced_light(luma(made), luma(small.pixels)), small.size)
     result = _resized(made, content.size) + dark * (1 - strength * (1 - detail)) + (lost - dark) * (1 - strength)
     result *= 1 - strength * _excess_light(luma(result), luma(content.pixels))
     if keep_colors:
@@ -107,10 +113,18 @@ def paint(
     colours = result.flatten(1)
     curve = GamutCurve.fit(colours, None if content.alpha is None else content.alpha.flatten())
     result = curve(colours).view_as(result)
-    masks = [source.mask for source in sources if source.mask is not None]
     if len(masks) == len(sources):
         result = uncovered_restored(content.pixels, result, torch.stack(masks).sum(0))
     return content.with_pixels(result)
+
+
+def _misplaced_light(made: Tensor, content: Tensor) -> Tensor:
+    """What the brightness (H, W) of a painting lacks of tones in the content's order, at the size of tones."""
+    height, width = content.shape
+    scale = min(1.0, TONES / max(height, width))
+    size = (max(1, round(scale * height)), max(1, round(scale * width)))
+    tones = _resized(made, size)
+    return in_order_of(_resized(content, size), tones) - tones
 
 
 def _excess_light(made: Tensor, content: Tensor) -> Tensor:
