@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import eigengrad as eg
+import kernel_rules
 import triton_launches as launch
 from eigengrad.kernels.vjp import function_vjp
 from eigengrad.matrix_functions.divided_differences import ScalarFunction
@@ -12,21 +13,7 @@ from eigengrad.matrix_functions.spectral import directional_of
 from eigengrad.matrix_functions.sqrt import Sqrt
 
 REAL = [torch.float32, torch.float64]
-RULES = [
-    eg.Saturate(),
-    eg.Saturate(rtol=0.1),
-    eg.Taylor(),
-    eg.Taylor(degree=0),
-    eg.Taylor(degree=19, eps=0.01),
-    eg.Taylor(degree=1000),
-    eg.Clip(),
-    eg.Clip(threshold=3.0),
-    eg.Lorentzian(),
-    eg.Lorentzian(broadening=1e-2),
-    eg.Mask(),
-    eg.Mask(rtol=0.1),
-    eg.Exact(),
-]
+RULES = [*kernel_rules.RULES, eg.Exact()]
 
 dtypes = pytest.mark.parametrize("dtype", REAL, ids=str)
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy warns of what a GPU does in silence
