@@ -3,7 +3,7 @@
     python benchmarks/stylize_gallery.py ARTWORKS WEIGHTS [-o FOLDER] [--only NAME ...]
 
 ARTWORKS holds ``train/ARTIST/*.jpg``; WEIGHTS holds a folder for each of two codecs that others have trained. The file
-names of both are below. Takes five minutes; pictures go to docs/images/style.
+names of both are below. Takes ten minutes; pictures go to docs/images/style.
 """
 
 from __future__ import annotations
