@@ -336,9 +336,9 @@ def test_a_dry_run_says_which_data_is_missing(call):
     code, text = call("reproduce", "all", "--scale", "small", "--dry-run")
     text = re.sub(r"\s+", " ", text)
     assert code == 0
-    assert "data for fig1b, table3, fig5, table4, fig6 is missing. cifar10: data_root" in text
+    assert "data for fig1b, table3, fig5, table4, fig6, errors_cifar is missing. cifar10: data_root" in text
     assert "eigengrad fetch cifar100 --data-root DIR" in text
-    assert "data for fig9, fig10, table8, table9 is missing. artworks: data_root" in text
+    assert "data for fig9, fig10, table8, table9, whiteness is missing. artworks: data_root" in text
     code, text = call("reproduce", "all", "--scale", "smoke", "--dry-run")
     assert (code, "all data is there" in text) == (0, True)
 
