@@ -21,7 +21,7 @@ _FEW = 4096  # entries, in all matrices together, up to which A = Aᴴ is asked 
 _LARGEST_PROBE = 512  # n; for larger matrices the decomposition costs much more than a comparison
 
 
-def require_hermitian(function: str, A: Tensor, wanted: bool | None) -> None:
+def require_hermitian(function: str, A: Tensor, wanted: bool | None, plain: bool = False) -> None:
     """Name the first matrix (..., n, n) whose asymmetry max|A − Aᴴ| exceeds √finfo.eps · max|A|.
 
     In float64 it may be the round-off of float32, 10⁻⁶: covariances are often computed in one and used in the other.
@@ -30,12 +30,13 @@ def require_hermitian(function: str, A: Tensor, wanted: bool | None) -> None:
         function: what the error names.
         A: in the type that the user passed, which says how much asymmetry is round-off.
         wanted: ``None`` looks on the CPU only, as the check for finite numbers does.
+        plain: it is known that the numbers can be looked at.
     """
     if wanted is None:
         wanted = A.device.type == "cpu"
     if not wanted:
         return
-    if can_read(A):
+    if plain or can_read(A):
         if not _surely_hermitian(A):
             _name_not_hermitian(function, A)
     elif functorch_active() and not torch.compiler.is_compiling():

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._execution import can_read, forward_mode, functorch_active, is_constant
+from .._execution import can_read, forward_mode, functorch_active, is_constant, is_fast_path
 from .._inputs import add_to_diagonal, check_matrix, matmul
 from .._saved import save, saved
 from .._transforms import Batched, Differentiable
@@ -64,14 +64,15 @@ def apply(
     made A knows that it is Hermitian; others are refused if it is not.
     """
     check_matrix(name, A, square=True)
+    plain = is_fast_path(A)  # asked once: the checks below would each ask what takes as long as they do
     if not known_hermitian:
-        require_hermitian(name, A, check_finite)
+        require_hermitian(name, A, check_finite, plain)
     require_non_negative(name, "eps", eps)
     with full_precision(A):
         M = widen(A)
         if isinstance(gradient, str) and gradient == "exact":
             L, V = decompose(name, M, driver, check_finite)
-            L = into_domain(name, f, L + eps if eps else L, eps)
+            L = into_domain(name, f, L + eps if eps else L, eps, plain)
             f.require_constant(L)
             S = spectral(M, L, V, f)
         else:
@@ -81,26 +82,23 @@ def apply(
         return S if M is A else S.to(A.dtype)
 
 
-def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float) -> Tensor:
-    """The eigenvalues L of A + eps·I clamped at eps, or an error that names the matrix that f is not defined for."""
+def into_domain(name: str, f: ScalarFunction, L: Tensor, eps: float, plain: bool = False) -> Tensor:
+    """The eigenvalues L of A + eps·I clamped at eps, or an error that names the matrix that f is not defined for.
+
+    ``plain``: it is known that the numbers can be looked at.
+    """
     if eps > 0:
         return L.clamp(min=eps)
     if f.domain == "real" or L.numel() == 0:
         return L
-    inside_transform = functorch_active() and not torch.compiler.is_compiling() and L.device.type == "cpu"
-    if f.domain == "non-zero":
-        if inside_transform:
-            _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-        elif L.device.type == "cpu" and can_read(L):
-            _is_inside(L, name, f.domain)
-        return L
-    if inside_transform:
+    if not plain and functorch_active() and not torch.compiler.is_compiling() and L.device.type == "cpu":
         _Domain.apply(L.detach(), name, f.domain)  # type: ignore[no-untyped-call]
-    elif L.device.type != "cpu" or not can_read(L):  # nobody can raise an error here: NaN is as loud as it gets
+    elif plain or (L.device.type == "cpu" and can_read(L)):
+        if _is_inside(L, name, f.domain):
+            return L
+    elif f.domain != "non-zero":  # nobody can raise an error here: NaN is as loud as it gets
         return torch.where(L.detach() < -round_off(L.detach()), torch.nan, L.clamp(min=0))
-    elif _is_inside(L, name, f.domain):
-        return L
-    return L.clamp(min=0)
+    return L if f.domain == "non-zero" else L.clamp(min=0)
 
 
 def _is_inside(L: Tensor, name: str, domain: str) -> bool:
