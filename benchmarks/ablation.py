@@ -1,4 +1,4 @@
-"""Single optimisations of the kernels, switched off one at a time: what each of them is worth.
+"""Single optimisations of the kernels, and what is asked of arguments, left out one at a time: what each is worth.
 
 Machine code cannot be changed in a process that runs it, so each side is a process of its own; the two take turns.
 """
@@ -32,7 +32,16 @@ An optimisation stays if some call of 10 µs or more takes at least 5 % longer w
 matrices in batched QL (4096×8 0.98, 4096×16 1.02, 512×32 1.03, 64×64 1.01), and templates of results for
 `torch.empty_like`, a close call: eigh 8×8 11.5 µs against 11.1 (1.04), 4×16 1.02, but the layer on 8×64×16×16, d = 4,
 1.08 in twelve noisy turns; a first comparison, whose side without templates paid for a dictionary, had 1.06 for 8×8."""
-COLUMNS = ["optimisation", "threads", "case", "with", "without", "without/with", "spread"]
+CHECKS_TEXT = """What a call takes without something that is asked of its arguments over what it takes with it, measured
+as in `ablation.md`. Checks make nothing faster; this is what they cost where the mathematics takes a few microseconds.
+
+- *memory*: that every address is that of numbers, by type, device, layout and storage
+- *Hermitian*: that a matrix function gets what it is for
+- *call site*: whom a warning about a gradient would name
+- *modes*: whether a transform, a tracer, autocast or forward mode is at work
+
+*eigh* and *sqrt* (`matrix_sqrt`): batch, n; *and vjp*: with the gradient."""
+COLUMNS = ["left out", "threads", "case", "with", "without", "without/with", "spread"]
 
 Case = tuple[Any, ...]
 LARGE, SMALL = (128, 64, 32, 32), (8, 64, 16, 16)
@@ -92,6 +101,43 @@ def without_flushing() -> None:
     denormals.restore_denormals = njit(lambda mode: None)
 
 
+def without_memory_checks() -> None:
+    import eigengrad.kernels.eigensolvers as eigensolvers
+    from eigengrad.kernels import vjp
+
+    for module in (eigensolvers, vjp):
+        module.readable = lambda x, *expected: x
+    vjp.readable_strided = lambda x, *expected: x
+
+
+def without_hermitian_check() -> None:
+    from eigengrad.matrix_functions import spectral
+
+    spectral.require_hermitian = lambda *arguments: None
+
+
+def without_call_site() -> None:
+    import eigengrad.eigh  # noqa: F401 - the function hides the module of its name
+
+    sys.modules["eigengrad.eigh"].call_site = lambda: None
+
+
+def without_modes() -> None:
+    import eigengrad.eigh  # noqa: F401
+    from eigengrad import kernels
+    from eigengrad.kernels import dispatch
+    from eigengrad.matrix_functions import spectral
+
+    for module in (sys.modules["eigengrad.eigh"], spectral, dispatch):
+        module.is_fast_path = lambda A: True
+    kernels.usable = lambda X, *others: True
+
+
+def without_checks() -> None:
+    for leave_out in (without_memory_checks, without_hermitian_check, without_call_site, without_modes):
+        leave_out()
+
+
 def without_backend(name: str) -> Callable[[], None]:
     def patch() -> None:
         from eigengrad.kernels.feature_maps import passes
@@ -108,7 +154,10 @@ _GRADED = [eigh(512, 32), eigh(4096, 4), *(eigh(*sizes, "float32", True) for siz
 _DIRECT = [layer(LARGE, 4), layer(LARGE, 8), layer(LARGE, 16), layer(SMALL, 4), layer(SMALL, 16)]
 _SHUFFLE = [layer(LARGE, 4, True), layer(LARGE, 8, True), layer(SMALL, 4, True)]
 _BROADCAST = [layer(LARGE, d, True) for d in (16, 32, 64)] + [layer(SMALL, d, True) for d in (16, 64)]
-OPTIMISATIONS: dict[str, tuple[Callable[[], None], list[Case]]] = {
+_CALLS = [(kind, *sizes) for sizes in ((16, 4), (4, 16), (1, 64)) for kind in ("eigh", "eigh and vjp")]
+_ROOTS = [(kind, *sizes) for sizes in ((16, 4), (4, 16), (1, 64)) for kind in ("sqrt", "sqrt and vjp")]
+Parts = dict[str, tuple[Callable[[], None], list[Case]]]
+OPTIMISATIONS: Parts = {
     "huge pages": (without_huge_pages, _NCHW),
     "streaming stores": (without_streaming, [*_NCHW, layer(LARGE, 16, True)]),
     "prefetch": (without_prefetch, [layer(LARGE, 32), layer(LARGE, 64)]),
@@ -119,21 +168,31 @@ OPTIMISATIONS: dict[str, tuple[Callable[[], None], list[Case]]] = {
     "nhwc_shuffle": (without_backend("nhwc_shuffle"), _SHUFFLE),
     "nhwc_broadcast": (without_backend("nhwc_broadcast"), _BROADCAST),
 }
+CHECKS: Parts = {
+    "memory": (without_memory_checks, [*_CALLS, *_ROOTS]),
+    "Hermitian": (without_hermitian_check, _ROOTS),
+    "call site": (without_call_site, _CALLS),
+    "modes": (without_modes, [*_CALLS, *_ROOTS]),
+    "all of them": (without_checks, [*_CALLS, *_ROOTS]),
+}
 
 
-def run(threads: list[int], only: str = "") -> Path:
-    rows = []
-    for name in OPTIMISATIONS:
-        if only in name:
-            rows += [row for count in threads for row in compare(name, count)]
+def run(threads: list[int]) -> Path:
+    rows = [row for name in OPTIMISATIONS for count in threads for row in compare(name, count)]
     return write("ablation", TEXT, COLUMNS, rows)
+
+
+def run_checks(threads: list[int]) -> Path:
+    """On one thread: checks are work of Python's."""
+    return write("checks", CHECKS_TEXT, COLUMNS, [row for name in CHECKS for row in compare(name, 1)])
 
 
 def compare(name: str, threads: int) -> list[dict[str, Any]]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        sides = [Worker("", threads), Worker(name, threads, folder)]
-        for case in OPTIMISATIONS[name][1]:
+        cache = None if name in CHECKS else folder  # checks are no part of the machine code
+        sides = [Worker("", threads), Worker(name, threads, cache)]
+        for case in {**OPTIMISATIONS, **CHECKS}[name][1]:
             for side in sides:
                 side.ask(case)
             turns = [tuple(side.ask(None) for side in sides) for _ in range(_ROUNDS)]
@@ -147,7 +206,7 @@ def compare(name: str, threads: int) -> list[dict[str, Any]]:
 
 
 class Worker:
-    """A process that measures with one optimisation switched off, or with none."""
+    """A process that measures with one part left out, or with none."""
 
     def __init__(self, without: str, threads: int, cache: str | None = None) -> None:
         environment = os.environ | ({"NUMBA_CACHE_DIR": cache} if cache else {})
@@ -174,7 +233,7 @@ class Worker:
 def work(without: str, threads: int) -> None:
     """Answer what :meth:`Worker.ask` asks."""
     if without:
-        OPTIMISATIONS[without][0]()
+        {**OPTIMISATIONS, **CHECKS}[without][0]()
     torch.set_num_threads(threads)
     clock = time.thread_time if threads == 1 else time.perf_counter
     square = torch.randn(256, 256)
@@ -223,9 +282,15 @@ def prepared(kind: str, *sizes: Any) -> Callable[[], object]:
     A = (X @ X.mT / (4 * n)).to(getattr(torch, dtype))
     if kind == "eigh":
         return lambda: eg.eigh(A)
+    if kind == "sqrt":
+        return lambda: eg.matrix_sqrt(A)
     A.requires_grad_()
     L, V = eg.eigh(A)
-    gL, gV = torch.randn_like(L), torch.randn_like(V)
+    gL, gV = torch.randn(L.shape, dtype=L.dtype), torch.randn(V.shape, dtype=V.dtype)
+    if kind == "eigh and vjp":
+        return lambda: torch.autograd.grad(tuple(eg.eigh(A)), A, (gL, gV))
+    if kind == "sqrt and vjp":
+        return lambda: torch.autograd.grad(eg.matrix_sqrt(A), A, gV)
     if kind == "vjp":
         return lambda: torch.autograd.grad((L, V), A, (gL, gV), retain_graph=True)
     return lambda: torch.autograd.grad(L, A, gL, retain_graph=True)

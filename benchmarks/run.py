@@ -36,6 +36,7 @@ SUBJECTS = {
     "contention": contention.run,
     "first_use": first_use.run,
     "ablation": ablation.run,
+    "checks": ablation.run_checks,
 }
 
 

@@ -99,7 +99,8 @@ def function_vjp(function: str, L: Tensor, V: Tensor, G: Tensor) -> Tensor | Non
         return None
     values = plan.batch * plan.n
     L_, W = readable(L, dtype, values), readable_strided(V, dtype, shape, plan.columns)
-    E, gA = readable(G, dtype, values * plan.n), plan.new_result()
+    rows = G if G.is_contiguous() else G.mT  # of which it is the symmetric part as well
+    E, gA = readable(rows, dtype, values * plan.n), plan.new_result()
     plan.run((address(W), address(E), address(L_), address(gA)), (FUNCTIONS[function],))
     return gA
 

@@ -16,7 +16,7 @@ __all__ = ["bench"]
 #: The subjects of benchmarks/run.py.
 SUBJECTS = (
     *("whitening", "eigh", "dispatch", "derivatives", "block", "pooling", "style", "training"),
-    *("contention", "first_use", "ablation"),
+    *("contention", "first_use", "ablation", "checks"),
 )
 
 
