@@ -211,6 +211,7 @@ def test_the_scales_of_both_go_through(scale, dtype, generator):
 # Derivatives --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("gradient", ["exact", "saturate"])
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

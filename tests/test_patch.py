@@ -554,6 +554,7 @@ def test_a_compiled_function_is_compiled_again_for_the_patch(name, backend, dyna
     assert not is_finite(compiled)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_a_patch_inside_a_compiled_function(name, backend, dynamo):

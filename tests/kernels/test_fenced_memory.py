@@ -600,7 +600,7 @@ def assert_kernels_stay_inside(library: str, log: Path, threads: int, size: str)
     return report
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_kernels_stay_inside_their_memory(threads, library, tmp_path):
     report = assert_kernels_stay_inside(library, tmp_path / "log", threads, "quick")
     assert report["cases"] > 400

@@ -185,6 +185,7 @@ class Planted:
 
 
 @linux
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("place", ["the kernels", pytest.param("eigengrad", marks=pytest.mark.slow), "above"])
 @pytest.mark.parametrize("fault", ["mode", "owner"])
 def test_a_folder_that_somebody_else_can_write_to_is_not_used(cache, tmp_path, place, fault):
@@ -215,6 +216,7 @@ def test_a_planted_file_would_be_executed_in_a_folder_of_our_own(cache, tmp_path
 
 
 @linux
+@pytest.mark.slow
 def test_a_link_in_place_of_the_folder_is_followed_only_to_a_folder_of_our_own(cache, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     (cache / "eigengrad").rename(elsewhere)
@@ -224,6 +226,7 @@ def test_a_link_in_place_of_the_folder_is_followed_only_to_a_folder_of_our_own(c
     assert "others can write to" in run(SMALL, cache=cache).stderr
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_single_process_goes_with_it(tmp_path):
     (tmp_path / "file").write_text("no folder")
     assert "for this process only" in run(SMALL, cache=tmp_path / "file", TMPDIR=str(tmp_path)).stderr
@@ -232,7 +235,7 @@ def test_the_folder_of_a_single_process_goes_with_it(tmp_path):
 
 @linux
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root chooses its group")
-@pytest.mark.parametrize("place", ["eigengrad", "above"])
+@pytest.mark.parametrize("place", [pytest.param("eigengrad", marks=pytest.mark.slow), "above"])
 def test_a_folder_that_a_shared_group_can_write_to_is_not_used(cache, tmp_path, place):
     """Where all users are in one group, one's own group is no protection."""
     mark = tmp_path / "executed"
@@ -348,7 +351,7 @@ ORDINARY = """
 
 
 @linux
-@pytest.mark.parametrize("writable", [True, False])
+@pytest.mark.parametrize("writable", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_an_installation_that_nobody_may_write_to(tmp_path, writable):
     """Its code is kept in the user's cache; where that cannot be written to either, it is compiled every time."""
     for folder in (tmp_path, *tmp_path.parents):  # pytest keeps its folders to their owner

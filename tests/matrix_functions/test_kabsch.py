@@ -139,6 +139,7 @@ def test_an_empty_batch_has_transforms_and_gradients():
 # ------------------------------------------------------------------------------------------------------- derivatives
 
 
+@pytest.mark.sample(1)
 @every_option
 @every_cloud
 def test_first_derivatives_are_exact_in_points_and_weights(name, options):

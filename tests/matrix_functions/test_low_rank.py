@@ -94,7 +94,7 @@ def test_the_gradient_is_as_accurate_as_the_smallest_kept_singular_value_allows(
     assert relative_error(gradient(lambda X: low_rank(X, 2), A, G), expected) < 1e-14 / small
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @every_case
 @every_shape
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)

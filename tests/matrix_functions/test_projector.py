@@ -82,6 +82,7 @@ def test_the_gradient_is_as_accurate_as_the_gap_of_the_cut_allows(gap):
     assert relative_error(got, expected) < 1e-14 / gap
 
 
+@pytest.mark.sample(1)
 @every_case
 @pytest.mark.parametrize("dtype", [F64, C128], ids=str)
 def test_derivatives_are_exact_everywhere(case, dtype):

@@ -380,7 +380,7 @@ def test_the_layer_can_be_exported_for_any_batch(method):
     pool = SecondOrderPool2d(4, 3, method=method).eval()
     x = randn(5, 4, 2, 2, dtype=F32)
     batch = torch.export.Dim("batch", min=2, max=64)
-    program = torch.export.export(pool, (x[:3],), dynamic_shapes=({0: batch},))
+    program = torch.export.export(pool, (x[:3],), dynamic_shapes=({0: batch},), strict=False)
     torch.testing.assert_close(program.module()(x), pool(x))
 
 

@@ -16,7 +16,7 @@ REAL = [torch.float32, torch.float64]
 BAD = [torch.nan, torch.inf, -torch.inf]
 HARD = ["gaussian", "zero", "identity", "−1, 0, 1", "pairs", "cluster of width ε", "rank one", "geometric", "Hilbert"]
 FEW = ["gaussian", "−1, 0, 1", "cluster of width ε", "geometric"]
-SIZES = {1: TYPES, 2: TYPES, 3: TYPES, 4: TYPES, 5: HARD, 8: HARD, 13: FEW[:2], 16: FEW, 31: FEW[1:2], 64: FEW[1:2]}
+SIZES = {1: TYPES, 2: TYPES, 3: TYPES, 4: TYPES, 5: HARD, 8: HARD, 13: FEW[:2], 31: FEW[1:2]}  # 64 is slow
 
 dtypes = pytest.mark.parametrize("dtype", REAL, ids=str)
 

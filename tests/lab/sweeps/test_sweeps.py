@@ -263,6 +263,7 @@ def test_two_sweeps_in_one_folder_share_the_runs_and_both_end_well(tmp_path):
     assert all(f"  {config.key()}  best error" in outputs[1] for config in configs), outputs
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_that_is_killed_goes_on_in_the_other_one(tmp_path):
     config = SMALL.replace(subset=None, epochs=60)
     first = start_sweep([config], tmp_path)
