@@ -29,14 +29,14 @@ def mark_the_rest_as_slow(items: list[pytest.Item]) -> None:
 
 
 def parameters(item: Any) -> list[Hashable]:
-    """The parameters of a case, as something that can be compared: a value, or its position where it has no hash."""
+    """The parameters of a case, as something that can be compared: a value, or which object it is where it has no hash."""
     found: list[Hashable] = []
     for name, value in item.callspec.params.items():
         try:
             hash(value)
             found.append((name, value))
         except TypeError:
-            found.append((name, item.callspec.indices[name]))
+            found.append((name, id(value)))
     return found
 
 
