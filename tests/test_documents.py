@@ -97,7 +97,7 @@ def test_figures_of_speed_in_the_readme_are_those_of_the_benchmarks():
         sizes = re.findall(r"(\d+) (?:matrices )?of n = (\d+(?:, \d+\b(?! of))*)", row.split("|")[1])
         pairs = [(batch, n) for batch, numbers in sizes for n in numbers.split(", ")]
         factors = [float(x) for x in re.findall(r"[\d.]+", row.split("|")[3])]
-        assert len(pairs) == len(factors) == 3, row
+        assert len(pairs) == len(factors) >= 2, row
         for (count, n), factor in zip(pairs, factors, strict=True):
             (found,) = [float(r[8]) for r in results if r[1:4] == [kind, count, n]]
             assert found == pytest.approx(factor, rel=0.03), row

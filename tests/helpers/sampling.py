@@ -29,7 +29,7 @@ def mark_the_rest_as_slow(items: list[pytest.Item]) -> None:
 
 
 def parameters(item: Any) -> list[Hashable]:
-    """The parameters of a case, as something that can be compared: a value, or which object it is where it has no hash."""
+    """The parameters of a case, as something that can be compared: values, or which objects where they have no hash."""
     found: list[Hashable] = []
     for name, value in item.callspec.params.items():
         try:

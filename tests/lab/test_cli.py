@@ -117,19 +117,22 @@ def test_warmup_without_kernels_fails_and_says_why(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_a_sentence_says_what_to_install_and_info_still_works(tmp_path, missing):
+def test_without_the_extra_a_sentence_says_what_to_install_and_info_and_warmup_still_work(tmp_path, missing):
     def run(*arguments):
         script = f"import sys\nsys.modules[{missing!r}] = None\nimport eigengrad.lab.cli as cli\ncli.main()"
         command = [sys.executable, "-c", script, *arguments]
-        return subprocess.run(command, env=ONE_THREAD, cwd=tmp_path, capture_output=True, text=True, check=False)
+        env = {**ONE_THREAD, "EIGENGRAD_KERNELS": "0"}
+        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     refused = run("compare")
     assert refused.returncode == 1
-    assert f"{missing} is not installed): pip install 'eigengrad[lab]'" in refused.stderr
+    assert f"{missing} is not installed): in a clone of the repository, pip install '.[lab]'" in refused.stderr
     assert "Traceback" not in refused.stderr
     shown = run("info")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.startswith("eigengrad ")
+    warmed = run("warmup", "--float64")  # this far without the extra: kernels are off
+    assert (warmed.returncode, warmed.stderr) == (1, "error: kernels cannot be compiled: EIGENGRAD_KERNELS=0\n")
 
 
 # Misuse: exit code 2, and a sentence ----------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def _obstacle() -> str | None:
     except ValueError:  # something without a specification stands in its place
         found = None
     if found is None:
-        return "numba is not installed (pip install 'eigengrad[fast]')"
+        return "numba is not installed (pip install numba)"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):  # people debug their own kernels so
         return "NUMBA_DISABLE_JIT is set"
     return None

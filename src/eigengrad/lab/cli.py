@@ -34,12 +34,29 @@ def _without_extra(error: ModuleNotFoundError) -> int:
 
         sys.stdout.write(show_config() + "\n")
         return 0
+    if sys.argv[1:] in (["warmup"], ["warmup", "--float64"]):
+        return _warm_up()
     sys.stderr.write(
         f"error: the command line needs the extra `lab` ({missing} is not installed): "
-        "pip install 'eigengrad[lab]', or in a clone of the repository pip install '.[lab]'. "
-        "Only `eigengrad info` does without it.\n"
+        "in a clone of the repository, pip install '.[lab]'. "
+        "Only `eigengrad info` and `eigengrad warmup` do without it.\n"
     )
     return _FAILED
+
+
+def _warm_up() -> int:
+    """Compile the CPU kernels, without a progress bar. Returns the exit code."""
+    import torch
+
+    from .. import kernels
+
+    try:
+        seconds = kernels.warmup(*(torch.float32, torch.float64)[: len(sys.argv) - 1])
+    except kernels.KernelsUnavailableError as error:
+        sys.stderr.write(f"error: kernels cannot be compiled: {str(error).removeprefix('warmup: ')}\n")
+        return _FAILED
+    sys.stdout.write(f"kernels ready after {seconds:.0f} s; `eigengrad info` shows where they are kept\n")
+    return 0
 
 
 if __name__ == "__main__":

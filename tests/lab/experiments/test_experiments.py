@@ -22,6 +22,7 @@ from eigengrad.lab.experiments import (
     table7,
 )
 from eigengrad.lab.experiments.comparison import Comparison
+from eigengrad.lab.experiments.fig1a import _sentence as judge_sentence
 from eigengrad.lab.experiments.fig4 import discarded
 from eigengrad.lab.experiments.methods import POOLING, WHITENING
 from eigengrad.lab.experiments.parallel import starmap
@@ -122,6 +123,15 @@ def test_figure_1a_counts_more_close_pairs_in_larger_matrices_and_at_larger_thre
     assert (np.diff(shares, axis=1) <= 0).all()
     assert shares[-1, 0] > shares[0, 0]
     assert covariance.conditions["matrices"].startswith("200 for each of 4 dimensions")
+
+
+@pytest.mark.parametrize(
+    ("close", "total", "verdict"), [(260, 200_000, "confirmed"), (9, 10_000, "undecided"), (100, 200_000, "refuted")]
+)
+def test_the_sentence_of_figure_1a_is_judged_by_the_interval_of_its_count(close, total, verdict):
+    gaps = np.full(total, 1.0)
+    gaps[:close] = 12 * 2.0**-11
+    assert judge_sentence(gaps).verdict == verdict
 
 
 # Protocols ------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def why_not() -> str | None:
 
 @functools.cache
 def _missing() -> str | None:
-    return None if importlib.util.find_spec("triton") else "triton is not installed (pip install 'eigengrad[gpu]')"
+    return None if importlib.util.find_spec("triton") else "triton is not installed (pip install triton)"
 
 
 @as_trace_constant

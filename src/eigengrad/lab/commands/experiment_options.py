@@ -28,7 +28,7 @@ __all__ = [
 Scale = Annotated[
     str,
     typer.Option(
-        help="smoke: embedded digits, seconds. small: a subset of the real data, up to an hour on two cores. "
+        help="smoke: embedded digits, seconds. small: a subset of the real data, up to two hours on two cores. "
         "paper: its full protocol, for GPUs."
     ),
 ]

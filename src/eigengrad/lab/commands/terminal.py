@@ -127,7 +127,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ModuleNotFoundError):
-        return f"{error}: it comes with pip install 'eigengrad[lab]'" if "pip install" not in str(error) else str(error)
+        return f"{error}: it comes with the extra `lab`" if "pip install" not in str(error) else str(error)
     return str(error)
 
 

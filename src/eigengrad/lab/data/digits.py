@@ -23,7 +23,7 @@ def digits(root: Path | None = None, image_size: int | None = None) -> Dataset:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ImportError as error:
-        raise ImportError("The digits come with scikit-learn: pip install 'eigengrad[lab]'") from error
+        raise ImportError("The digits come with scikit-learn: pip install scikit-learn") from error
     bunch = load_digits()
     # Values are whole numbers from 0 to 16.
     images = torch.from_numpy(bunch.images / 16 * 255).round().to(torch.uint8).unsqueeze(1)

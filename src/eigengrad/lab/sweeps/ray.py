@@ -41,7 +41,7 @@ def run_on_ray(
     try:
         import ray
     except ImportError as error:
-        raise ImportError("backend='ray' needs Ray: pip install 'eigengrad[cluster]'") from error
+        raise ImportError("backend='ray' needs Ray: pip install ray") from error
     ours = not ray.is_initialized()
     if ours:
         try:
