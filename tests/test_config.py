@@ -109,7 +109,11 @@ def test_numba_that_does_not_import_is_one_warning(tmp_path):
 
 
 @numba
-@pytest.mark.parametrize("module", ["eigensolvers.batched_ql", "vjp.batched", "feature_maps.whitening"])
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param(name, marks=pytest.mark.slow) for name in ("eigensolvers.batched_ql", "feature_maps.whitening")]
+    + ["vjp.batched"],
+)
 def test_a_kernel_module_that_does_not_import_is_one_warning(module):
     run(
         f"""

@@ -301,7 +301,7 @@ def test_module_in_eval_mode_exports(rule, generator):
 
 
 @pytest.mark.usefixtures("dynamo")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.complex64, marks=pytest.mark.slow)], ids=str)
 def test_compiled_shapes_may_change(dtype, generator):
     compiled = torch.compile(energy, fullgraph=True, backend="aot_eager")
     for n, batch in ((3, ()), (4, (2,)), (5, (3,)), (5, (2, 2))):

@@ -155,6 +155,7 @@ def test_damaged_files_are_no_error(cache, damage):
     assert NOTE not in run(SMALL, cache=cache).stderr
 
 
+@pytest.mark.slow
 def test_processes_may_compile_at_the_same_time(tmp_path):
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", "import torch\n" + textwrap.dedent(SMALL)]
@@ -372,6 +373,7 @@ def test_an_installation_that_nobody_may_write_to(tmp_path, writable):
 
 
 @linux
+@pytest.mark.slow
 def test_a_change_in_any_file_of_the_kernels_makes_new_ones(tmp_path):
     """numba itself looks at the kernel's own file only, although what it calls is compiled into it."""
     packages, cache = tmp_path / "site-packages", tmp_path / "cache"

@@ -116,7 +116,7 @@ def test_warmup_without_kernels_fails_and_says_why(tmp_path):
     assert (run.returncode, text) == (1, "error: kernels cannot be compiled: EIGENGRAD_KERNELS=0\n")
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
+@pytest.mark.parametrize("missing", ["typer", pytest.param("rich", marks=pytest.mark.slow)])
 def test_without_the_extra_a_sentence_says_what_to_install_and_info_and_warmup_still_work(tmp_path, missing):
     def run(*arguments):
         script = f"import sys\nsys.modules[{missing!r}] = None\nimport eigengrad.lab.cli as cli\ncli.main()"
@@ -405,6 +405,7 @@ def test_reproduce_what_needs_no_training(call, tmp_path):
     assert (tmp_path / "out" / "fig3" / "smoke" / "README.md").exists()
 
 
+@pytest.mark.slow
 def test_sweep_then_reproduce_shares_the_runs(call, tmp_path):
     """Table 3 and Figure 5 from the same three runs, which are done once."""
     options = ("--scale", "smoke", "--trials", "1", "--jobs", "1", "--threads", "1")

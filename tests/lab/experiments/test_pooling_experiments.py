@@ -64,6 +64,7 @@ def test_pooling_fidelity_goes_on_where_it_was(tmp_path):
         EXPERIMENTS["pooling_fidelity"].plan("smoke", Context(tmp_path, group_sizes=(4,)))
 
 
+@pytest.mark.slow
 def test_svd_pi_that_learns_refutes_that_it_cannot(tmp_path):
     outcome = EXPERIMENTS["large_covariances"].run("smoke", Context(tmp_path, jobs=1, threads=1, trials=1))
     first = outcome.findings[0]

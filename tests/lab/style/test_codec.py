@@ -177,6 +177,7 @@ class TestFitting:
         assert float(error) < 0.01 * float(sample.var())
 
 
+@pytest.mark.slow
 def test_making_it_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec_fitting, "SAMPLES", 2000)
     monkeypatch.setattr(codec_training, "CROPS", 8)

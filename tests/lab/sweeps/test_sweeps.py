@@ -248,6 +248,7 @@ def start_sweep(configs, folder: Path) -> subprocess.Popen:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
+@pytest.mark.slow
 def test_two_sweeps_in_one_folder_share_the_runs_and_both_end_well(tmp_path):
     """The second one begins while the first is at its first run, which is long, and does the others."""
     configs = [SMALL.replace(subset=None, epochs=50), SMALL.replace(seed=1), SMALL.replace(seed=2)]
