@@ -10,6 +10,7 @@ has a gallery too, and its caption says so.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 
@@ -54,7 +55,9 @@ def caption(checkpoint: Path) -> str:
     kept = torch.load(checkpoint, weights_only=True)
     settings = kept["settings"]
     done, all_steps = kept.get("step", settings["iterations"]), settings["iterations"]
+    result = checkpoint.with_name("result.json")  # which a finished run has
     seconds = kept.get("seconds", 0.0) + kept.get("epoch_seconds", 0.0)
+    seconds = seconds or (json.loads(result.read_text())["seconds"] if result.exists() else 0.0)
     part = "" if done >= all_steps else f" of {all_steps:,}"
     hours = f", {seconds / 3600:.1f} hours on a shared core" if seconds else ""
     pictures = "picture" if settings["batch_size"] == 1 else "pictures"
