@@ -441,6 +441,7 @@ def test_what_cannot_be_done_does_not_stop_the_others(call, tmp_path):
     assert (tmp_path / "out" / "fig4" / "small" / "outcome.json").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_the_same_command_continues(tmp_path):
     arguments = ("train", "--epochs", "60", "--subset", "640", "--out", "run", "--threads", "1")
     running = process(*arguments, cwd=tmp_path)

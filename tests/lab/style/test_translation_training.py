@@ -113,6 +113,7 @@ train(TranslationConfig.from_dict(json.loads(sys.argv[1])), sys.argv[2], progres
 """
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_and_ends_with_the_same_weights(finished, tmp_path):
     process = subprocess.Popen([sys.executable, "-c", _CHILD, json.dumps(CONFIG.to_dict()), str(tmp_path)])
     deadline = time.monotonic() + 300
@@ -139,6 +140,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(finished, tmp_path, monkeypatch)
     assert_same_weights(tmp_path, finished[1])
 
 
+@pytest.mark.slow
 def test_a_sweep_carries_out_translations_in_processes(finished, tmp_path):
     (result,) = sweep([CONFIG], tmp_path, jobs=1, threads=1, progress=False)
     assert result.succeeded

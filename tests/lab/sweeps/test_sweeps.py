@@ -187,6 +187,7 @@ def meanwhile(act):
     assert not trouble, trouble
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_is_named_and_the_others_go_on(tmp_path):
     """Killed from outside, as by a system that is out of memory."""
     missing = SMALL.replace(data="cifar10", data_root=str(tmp_path / "nowhere"))

@@ -16,6 +16,8 @@ from eigengrad.lab.training import Config, Result, train
 from eigengrad.lab.training.reporter import Silent
 from eigengrad.lab.training.synchronise import SynchronisedBatchNorm2d
 
+pytestmark = pytest.mark.slow  # tests/nn/test_distributed.py has what is quick
+
 CONFIG = Config(subset=320, stem_width=8, width=8, group_size=4, epochs=2, batch_size=64, lr=0.02, threads=1)
 #: The defaults, for as long as it takes to learn the digits. Float32 would amplify round-off to where it shows.
 WHOLE = Config(precision="float64", epochs=5, threads=1)

@@ -86,6 +86,7 @@ def stop_at(step: int, folder: Path, number: int = signal.SIGINT, config: Config
 # Kill -9 --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_five_times_at_random_it_ends_with_the_same_weights(processes, uninterrupted, tmp_path):
     draw = random.Random()
     kills = sorted(draw.sample(range(2, 45), 5))
