@@ -111,7 +111,7 @@ def _size(scale: str) -> tuple[tuple[int, ...], int]:
 
 
 def _seconds(d: int) -> float:
-    """Of one core for a matrix."""
+    """Seconds that one core takes to sample a matrix of dimension d and find its smallest gap."""
     return 1.7e-8 * d * d + 5e-6
 
 
