@@ -12,15 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import derivatives
 from harness import write
 
 _TURN = 0.03  # seconds of one side at a time
+#: Seconds before a turn on several threads: those of the other side spin for a while yet, and calls that they make late
+#: stay on one thread for 0.05 s.
+_AWAKE = 0.08
 _ROUNDS = 24
 TEXT = """What a call takes without one optimisation over what it takes with it: ratios of medians of two processes that
 take turns, each call straight after a matrix product of torch's. On one thread it is CPU time, which other processes
@@ -190,14 +194,13 @@ def run_checks(threads: list[int]) -> Path:
 def compare(name: str, threads: int) -> list[dict[str, Any]]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        cache = None if name in CHECKS else folder  # checks are no part of the machine code
+        # Checks are no part of the machine code.
+        cache = {} if name in CHECKS else {"NUMBA_CACHE_DIR": folder}
         sides = [Worker("", threads), Worker(name, threads, cache)]
         for case in {**OPTIMISATIONS, **CHECKS}[name][1]:
-            for side in sides:
-                side.ask(case)
-            turns = [tuple(side.ask(None) for side in sides) for _ in range(_ROUNDS)]
+            turns = take_turns(sides, case)
             ours, other = (statistics.median(side) for side in zip(*turns, strict=True))
-            lower, _, upper = statistics.quantiles([b / a for a, b in turns], n=4)
+            lower, upper = spread(turns)
             times = f"{ours:,.1f} µs", f"{other:,.1f} µs", other / ours, f"{lower:.2f}–{upper:.2f}"
             rows.append(dict(zip(COLUMNS, (name, threads, " ".join(map(str, case)), *times), strict=True)))
         for side in sides:
@@ -205,14 +208,30 @@ def compare(name: str, threads: int) -> list[dict[str, Any]]:
     return rows
 
 
-class Worker:
-    """A process that measures with one part left out, or with none."""
+def take_turns(sides: list[Worker], case: Case) -> list[tuple[float, ...]]:
+    """Measure a case; returns what each of the sides took in each turn, in microseconds a call."""
+    for side in sides:
+        side.ask(case)
+    return [tuple(side.ask(None) for side in sides) for _ in range(_ROUNDS)]
 
-    def __init__(self, without: str, threads: int, cache: str | None = None) -> None:
-        environment = os.environ | ({"NUMBA_CACHE_DIR": cache} if cache else {})
+
+def spread(turns: list[tuple[float, ...]]) -> tuple[float, float]:
+    """Quartiles of the second side's time over the first's, turn by turn."""
+    lower, _, upper = statistics.quantiles([turn[1] / turn[0] for turn in turns], n=4)
+    return lower, upper
+
+
+class Worker:
+    """A process that measures with one part left out, or with none; in an environment that may have another library."""
+
+    def __init__(self, without: str, threads: int, environment: Mapping[str, str] | None = None) -> None:
         command = [sys.executable, __file__, without, str(threads)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
+            text=True,
         )
 
     def ask(self, case: Case | None) -> Any:
@@ -248,6 +267,9 @@ def work(without: str, threads: int) -> None:
             continue
         assert call is not None
         times: list[float] = []
+        begin = time.perf_counter() + (_AWAKE if threads > 1 else 0.0)
+        while time.perf_counter() < begin:
+            call()
         end = time.perf_counter() + _TURN
         while time.perf_counter() < end or len(times) < 3:
             torch.mm(square, square)
@@ -274,6 +296,10 @@ def prepared(kind: str, *sizes: Any) -> Callable[[], object]:
             x.grad = None
 
         return both
+    if kind == "derivatives":
+        name, batch, n = sizes
+        case = derivatives.CASES[name]
+        return derivatives.pass_through(case.ours, case.inputs(batch, n))
     batch, n, *more = sizes
     dtype, graded = more or ("float32", False)
     X = torch.randn(batch, n, 4 * n)

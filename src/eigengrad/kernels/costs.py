@@ -26,7 +26,7 @@ DIRECT_CHANNELS = 16  # the largest d for which reading rows again, less their c
 STREAMED = 1 << 23  # bytes of a result that does not stay in a cache
 PREFETCHED = 1 << 22  # bytes of a map from which its next tile is worth prefetching: smaller maps are in a cache
 SPLITS = 16  # at most so many threads share a sum
-SPLIT_WORK = 1 << 21  # numbers times (d + 16) for a split: about 30 µs
+SPLIT_WORK = 1 << 21  # numbers times (d + 16) for a split, at most: about 30 µs
 PARTIAL_SUMS = 1 << 16  # at most so many, unless there are fewer than four splits
 
 

@@ -53,7 +53,7 @@ class KernelPasses:
         self.streamed = streamable and self.points * channels * size >= costs.STREAMED
         blocks = rows // 4
         partial_sums = groups * (blocks + 1) * blocks * 16
-        work = self.points * channels * (self.d + 16) // costs.SPLIT_WORK
+        work = -(-self.points * channels * (self.d + 16) // costs.SPLIT_WORK)
         fits = max(4, costs.PARTIAL_SUMS // partial_sums)
         self.splits = max(1, min(costs.SPLITS, work, fits, -(-self.points // self.moments_length)))
         weights, offsets = groups * rows * rows, groups * rows
