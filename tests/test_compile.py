@@ -132,7 +132,13 @@ def test_a_transform_inside_of_a_function_outside_its_domain_is_nan():
     assert compiled(torch.diag(torch.tensor([1.0, -1.0, 2.0], dtype=F64))).isnan().any()
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        pytest.param(name, marks=() if name in ("grad", "vmap of grad", "jvp") else pytest.mark.slow)
+        for name in TRANSFORMS
+    ],
+)
 def test_functions_of_the_user_run_uncompiled(transform):
     """matrix_function takes functions that no graph can hold."""
     if TORCH_2_6 and transform == "jacrev":

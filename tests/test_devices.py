@@ -40,13 +40,16 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize(
-    "group",
-    ["decompositions", "matrix functions", "rules", "transforms", "layers", "pooling", "colouring", "state"],
-)
-def test_device(group):
-    """What :mod:`device_cases` checks, a group of cases a process."""
-    done = run(group)
+GROUPS = {
+    "functions": ["decompositions", "matrix functions", "rules", "transforms"],
+    "modules": ["layers", "pooling", "colouring", "state"],
+}
+
+
+@pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
+def test_device(groups):
+    """What :mod:`device_cases` checks, in two processes: each takes seconds to get its device."""
+    done = run(*groups)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "cases" in done.stdout
 

@@ -77,6 +77,7 @@ def test_degenerate_shapes_have_gradients_in_both_modes(shape, case, full_matric
 # The exact gradient -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
 @pytest.mark.parametrize(("m", "n"), SHAPES)
 def test_exact_gradient_agrees_with_finite_differences_to_second_order(m, n, dtype, generator):
@@ -103,6 +104,7 @@ def test_gradients_may_be_batched(m, n, dtype, generator):
     torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", DOUBLE, ids=str)
 @pytest.mark.parametrize(("m", "n"), SHAPES)
 def test_exact_gradient_of_full_matrices_agrees_with_finite_differences(m, n, dtype, generator):

@@ -149,6 +149,7 @@ def test_first_derivatives_are_exact_everywhere(entry, name, dtype):
     assert gradcheck(symmetrised(entry), A, check_forward_ad=True, check_batched_grad=True, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SPECTRA)
 @every_function
 def test_second_derivatives_are_exact_everywhere(entry, name):
@@ -157,6 +158,7 @@ def test_second_derivatives_are_exact_everywhere(entry, name):
     assert gradgradcheck(symmetrised(entry), A, atol=1e-5, rtol=1e-5, **options)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["generic", "identity", "(1,1,2) to round-off"])
 @every_kind
 def test_second_derivatives_are_exact_for_complex_matrices(entry, name):

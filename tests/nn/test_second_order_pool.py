@@ -360,7 +360,17 @@ def test_autocast_changes_neither_value_nor_gradient(method, output):
         assert torch.equal(gradient(pool, x, torch.ones_like(value)), g)
 
 
-@pytest.mark.parametrize(("method", "count"), [*((name, 6) for name in METHODS), ("exact", 1), ("g2denet", 1)])
+QUICK = {"exact", "svd_taylor", "isqrt_cov", "g2denet"}  # the others compile for seconds each
+
+
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [
+        *(pytest.param(name, 6, marks=() if name in QUICK else pytest.mark.slow) for name in METHODS),
+        ("exact", 1),
+        pytest.param("g2denet", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_compile_and_vmap_agree_with_eager(method, count, dynamo):
     # The compiler unrolls iterations: two of them are enough to see.
     options = {"svd_pi": {"gradient": eg.PowerIteration(steps=2)}, "isqrt_cov": {"steps": 2}}.get(method, {})
